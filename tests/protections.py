@@ -1939,6 +1939,12 @@ GUARDS = {
     LogFiles._remote_identity
     - now - at < IDENTITY_INTERVAL
     + True
+
+    [replaced in a store, before a write]
+    test_a_replaced_commit_is_noticed_at_once_by_a_look_afresh
+    LogFiles._remote_identity
+    - not afresh and self._identity is not None
+    + self._identity is not None
     """,
     "unit/delta/test_spark_threads.py": """
     [begun]

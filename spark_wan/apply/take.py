@@ -82,7 +82,7 @@ class CopyTaker:
             ack = ack or Ack(self.site, self.log.stream, log_id="", applied=0)
             yield "take.1 asked"
             if ack.wanted is not None and not _answers(newest, ack.wanted):
-                result.awaits_copy = True
+                result.awaits_copy = True  # or for the rest of it
                 return result
             if ack.wanted is not None:
                 yield from self._answered(newest, ack.wanted, result, ack)
@@ -150,12 +150,38 @@ class CopyTaker:
             )
 
     def _take(self, manifest: Manifest, result: ApplyResult, ack: Ack) -> Steps[None]:
-        outcome, change = yield from self._writer.put(lambda: Change([PlannedEpoch(manifest, -1)]))
+        parts = [PlannedEpoch(each, -1) for each in self._parts(manifest)]
+        outcome, change = yield from self._writer.put(lambda: Change(parts))
         if outcome is Outcome.BEHIND:
             self._ask_again(manifest, result, ack)
         elif outcome is Outcome.WRITTEN:
-            result.epochs, result.events = 1, manifest.rows
+            result.epochs, (result.events, _) = len(parts), change.rows_and_bytes
             result.dead_letters = change.dead_letters
+
+    def _parts(self, last: Manifest) -> Sequence[Manifest]:
+        """Return the manifests of all parts of a copy. Raises UntrustedError when they are none of
+        one copy."""
+        assert last.copy is not None
+        first = last.epoch - last.copy.parts + 1
+        parts = [*map(self._inbound.read, range(max(1, first), last.epoch)), last]
+        for number, part in enumerate(parts, 1):
+            expected = replace(
+                last,
+                epoch=first + number - 1,
+                previous=parts[number - 2].fingerprint if number > 1 else part.previous,
+                frames=part.frames,
+                disjoint=part.disjoint,
+                created=part.created,
+                signature=part.signature,
+                copy=replace(last.copy, part=number),
+            )
+            if part != expected:
+                raise UntrustedError(
+                    f"{self.log.stream}: manifest {part.epoch} is not part {number} of the copy "
+                    f"that ends with manifest {last.epoch}. Nothing of it is taken. Ask for the "
+                    "copy again; if that happens again, find out who else writes to the stream."
+                )
+        return parts
 
     def _ask_again(self, manifest: Manifest, result: ApplyResult, ack: Ack) -> None:
         """Ask for a copy that has what the table has now."""
@@ -190,7 +216,9 @@ class CopyTaker:
 
 
 def _answers(manifest: Manifest, wanted: Wanted) -> bool:
-    return manifest.copy is not None and manifest.copy.request == wanted.request
+    """Whether a request is answered by the log that ends with a manifest: by a whole copy."""
+    copy = manifest.copy
+    return copy is not None and copy.request == wanted.request and copy.is_whole
 
 
 def _has_rows(manifest: Manifest) -> bool:

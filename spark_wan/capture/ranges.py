@@ -25,6 +25,18 @@ from spark_wan.wire.frame import FrameRef
 
 
 @dataclass(frozen=True)
+class Part:
+    """One of the parts in which the rows of a version go: part ``number`` of ``of``, from 1."""
+
+    number: int
+    of: int
+
+
+ALL_PARTS = Part(1, 1)
+"""All rows."""
+
+
+@dataclass(frozen=True)
 class CaptureRange:
     """Commits that are read as one, all with the columns ``schema``. Versions are inclusive."""
 

@@ -17,7 +17,13 @@ from spark_wan.capture.altered_values import ACROSS_SCHEMAS, feed_settings, refu
 from spark_wan.capture.arrow_batches import ArrowBatches
 from spark_wan.capture.backlog import Backlog
 from spark_wan.capture.netting import CHANGE_TYPE, COMMIT_VERSION, RANK_COLUMN, STILL_THERE
-from spark_wan.capture.ranges import CaptureRange, CaptureResult, check_columns_follow
+from spark_wan.capture.ranges import (
+    ALL_PARTS,
+    CaptureRange,
+    CaptureResult,
+    Part,
+    check_columns_follow,
+)
 from spark_wan.capture.remaining import DESTROYED_AT, Destroyed
 from spark_wan.capture.tasks import (
     REPORT_SCHEMA,
@@ -273,15 +279,24 @@ class DeltaSource:
                 columns[place] = columns[place].cast(kind).alias(entry["name"])
         return columns
 
+    def amount(self, version: int) -> tuple[int, int | None]:
+        with self._errors():
+            _, size = change_feed_and_size(self.spark, self.table.location)
+            return self._at(version).count(), size
+
     def snapshot(
-        self, version: int, schema: Mapping[str, Any], header: FrameHeader
+        self,
+        version: int,
+        schema: Mapping[str, Any],
+        header: FrameHeader,
+        part: Part = ALL_PARTS,
     ) -> CaptureResult:
         with self._errors(schema):
             feed, size = change_feed_and_size(self.spark, self.table.location)
             if not feed:
                 # Nothing could ever follow the snapshot.
                 raise feed_off(self.table.name, self.table.location, "its change feed is off")
-        return self.rows_at(version, schema, header, size=size)
+        return self.rows_at(version, schema, header, part=part, size=size)
 
     def rows_at(
         self,
@@ -289,17 +304,21 @@ class DeltaSource:
         schema: Mapping[str, Any],
         header: FrameHeader,
         *,
+        part: Part = ALL_PARTS,
         source_version: int | None = None,
         size: int | None = None,
     ) -> CaptureResult:
-        """Publish the columns of ``schema`` of all rows of a version, as ``create`` events of the
-        ``source_version``; None: of this one. ``size``: of its files, in bytes, if it is known."""
+        """Publish the columns of ``schema`` of the rows of a version, or of a part of it, as
+        ``create`` events of the ``source_version``; None: of this one. ``size``: of the version's
+        files, in bytes, if it is known."""
         from pyspark.sql import functions as F
 
         number = F.lit(version if source_version is None else source_version)
         with self._errors(schema):
             frame = self._at(version)
-            estimate = frame.count()
+            estimate = frame.count() // part.of
+            size = None if size is None else size // part.of
+            frame = self._part_of(frame, part)
             # Once sent, such rows could never change: the feed would not return them as they are.
             frame = refuse(frame, schema, number, text=True)
             rows = frame.select(
@@ -310,6 +329,17 @@ class DeltaSource:
                 else F.lit("insert").alias(CHANGE_TYPE),
             )
             return self._noted(self._publish(rows, header, estimate, size=size))
+
+    def _part_of(self, frame: DataFrame, part: Part) -> DataFrame:
+        """Return the rows of a part: dealt by the hash of their keys, without keys by that of their
+        file, they are the same however often the version is read."""
+        from pyspark.sql import functions as F
+
+        if part.of == 1:
+            return frame
+        keys = select_columns(self.table.keys)
+        dealt = keys or [frame.metadataColumn("_metadata")["file_path"]]
+        return frame.where(F.pmod(F.xxhash64(*dealt), F.lit(part.of)) == part.number - 1)
 
     def _publish(
         self,

@@ -46,9 +46,12 @@ class LogFiles:
         """Version, when its file was looked at, and what it was."""
         self._blind_until = 0.0
 
-    def look(self, version: int) -> object | None:
+    def look(self, version: int, *, afresh: bool = False) -> object | None:
         """Return something that stays equal while ``version`` is the newest one, and its file the
-        same. None: the files cannot be seen, or there is none of that version."""
+        same. None: the files cannot be seen, or there is none of that version.
+
+        ``afresh``: look at the file in an object store now, though it was looked at within
+        :data:`IDENTITY_INTERVAL`."""
         if not is_path(self._location) or time.monotonic() < self._blind_until:
             return None
         if is_local(self._location):
@@ -56,7 +59,7 @@ class LogFiles:
             newer = os.path.exists(_local_file(self._location, version + 1))
         else:
             try:
-                identity = self._remote_identity(version)
+                identity = self._remote_identity(version, afresh)
                 newer = self._head(version + 1) is not None
             except (BaseError, OSError, ValueError, TypeError) as error:
                 log.info("%s: its log is not visible without Spark: %s", self._location, error)
@@ -66,9 +69,9 @@ class LogFiles:
             return None
         return object() if newer else (version, identity)  # an object equals no other
 
-    def _remote_identity(self, version: int) -> object | None:
+    def _remote_identity(self, version: int, afresh: bool) -> object | None:
         now = time.monotonic()
-        if self._identity is not None and self._identity[0] == version:
+        if not afresh and self._identity is not None and self._identity[0] == version:
             _, at, identity = self._identity
             if now - at < IDENTITY_INTERVAL:
                 return identity

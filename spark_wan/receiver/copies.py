@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from spark_wan.capture.ranges import CaptureResult
+from spark_wan.capture.ranges import CaptureResult, Part
 from spark_wan.capture.source import DeltaSource
 from spark_wan.capture.tasks import CapturedTable
 from spark_wan.delta.sessions import CurrentSession
@@ -30,6 +31,7 @@ from spark_wan.topology.routes import Serving, served_by
 from spark_wan.topology.signing import sending_trust
 from spark_wan.wire.frame import FrameHeader
 from spark_wan.wire.ledger import DeadLetter
+from spark_wan.wire.records import VersionRef
 
 
 @dataclass
@@ -45,7 +47,7 @@ class AppliedTable:
     source: DeltaSource
     waits: Callable[[], bool]
     """Whether the site needs a copy of the table itself, or waits for one."""
-    _target_id: str | None = field(default=None, init=False)
+    is_source = False
 
     def cut(self) -> Cut:
         ledger = self.ledger
@@ -63,19 +65,40 @@ class AppliedTable:
                 "which writes the table"
             )
         _, table_id, _, version = own[-1]
-        schema = self._travelling(self.source.schema_at(ledger.known_version))
-        self._target_id = ledger.target_id
         at = ledger.known_version
-        return Cut(table_id, version, "", schema, vector, at, is_source=False)
+        schema = self._travelling(self.source.schema_at(at))
+        read = VersionRef(str(ledger.target_id), at, self._identity(at) or "")
+        return Cut(table_id, version, "", schema, vector, read, is_source=False)
 
     def check(self, cut: Cut) -> None:
-        if self.target.table_id() != self._target_id:
+        read = cut.read
+        if self.target.table_id() != read.table_id or self._identity(read.version) not in (
+            None,
+            read.identity,
+        ):
             raise TargetError(f"{self._where} serves no copy: it has another table now")
 
-    def write(self, cut: Cut, header: FrameHeader) -> CaptureResult:
+    def amount(self, cut: Cut) -> tuple[int, int | None]:
+        with self._another_site_can_serve():
+            return self.source.amount(cut.read.version)
+
+    def write(self, cut: Cut, header: FrameHeader, part: Part) -> CaptureResult:
+        with self._another_site_can_serve():
+            return self.source.rows_at(
+                cut.read.version, cut.schema, header, part=part, source_version=cut.version
+            )
+
+    def _identity(self, version: int) -> str | None:
+        """Return that of the table's commit of a version; None: the history has none."""
+        commits = self.target.history(version - 1)
+        there = bool(commits) and commits[0].version == version
+        return commits[0].identity if there else None
+
+    @contextmanager
+    def _another_site_can_serve(self) -> Iterator[None]:
         try:
-            return self.source.rows_at(cut.at, cut.schema, header, source_version=cut.version)
-        except SourceUnreadableError as error:  # another site can serve
+            yield
+        except SourceUnreadableError as error:
             raise TargetError(f"{self._where} serves no copy: {error}") from error
 
     @property

@@ -88,6 +88,11 @@ class JobHandle(Generic[S]):
         if self._stop.is_set():
             raise StoppedError(f"the {self._name} was stopped")
 
+    def pause(self, seconds: float) -> None:
+        """Wait. Raises StoppedError once the job is stopped."""
+        self._stop.wait(seconds)
+        self.check_stopped()
+
     def status(self) -> list[S]:
         """Return what each stream has done since the start, and what holds it."""
         return self._status()

@@ -21,7 +21,7 @@ class Progress:
     site: str
     """Where it is done."""
     work: str
-    """``capturing`` or ``applying``."""
+    """``capturing``, ``copying`` or ``applying``."""
     rows: int
     """Number of rows; of a capture an estimate."""
     bytes: int | None
@@ -85,6 +85,12 @@ def under_way(
 def works() -> list[Work]:
     """Return the captures and applies of this process that are under way, the oldest first."""
     return [*_under_way]
+
+
+def share_of(work: str, stream: str) -> float | None:
+    """Return how much is done of work that is under way; None: there is none, or not known."""
+    of_stream = (each for each in works() if (each.begun.work, each.begun.stream) == (work, stream))
+    return next((each.share() for each in of_stream), None)
 
 
 def long_work(work: str, stream: str, site: str, now_ms: int) -> LongWork | None:

@@ -80,6 +80,9 @@ class Job(Protocol):
     def check_stopped(self) -> None:
         """Raise StoppedError once the job is stopped."""
 
+    def pause(self, seconds: float) -> None:
+        """Wait. Raises StoppedError once the job is stopped."""
+
 
 class Activity(ABC):
     """Something that is looked at again and again, and worked on when a look finds something."""

@@ -125,8 +125,9 @@ class OutboundCopy(Activity):
 
     def report_work(self) -> None:
         """Have the record say how far the copy is, if it takes long."""
-        site = self.server.settings.origin
-        self.record.report(long_work("capturing", self.name, site, milliseconds()))
+        site, now = self.server.settings.origin, milliseconds()
+        whole = long_work("copying", self.name, site, now)
+        self.record.report(whole or long_work("capturing", self.name, site, now))
 
 
 def copy_settings(by: Serving) -> StreamSettings:
@@ -153,7 +154,14 @@ def outbound_copy(
 ) -> OutboundCopy:
     """Return what serves copies of a ``source`` to a site. ``session``: of the source."""
     stream_log = StreamLog(watch.channel, by.stream, sending_trust(topology, by.sender))
-    server = CopyServer(copy_settings(by), stream_log, source, milliseconds)
+    server = CopyServer(
+        copy_settings(by),
+        stream_log,
+        source,
+        milliseconds,
+        rate=by.sender.copy_rate,
+        pause=job.pause,
+    )
     fingerprint = settings_fingerprint(topology, by.sender, by.table)
     record = SenderRecordKeeper(watch.channel, by.stream, fingerprint, milliseconds)
     return OutboundCopy(job, watch, server, session, record, available_now)

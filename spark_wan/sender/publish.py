@@ -21,7 +21,14 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Protocol
 
-from spark_wan.capture.ranges import CaptureRange, CaptureResult, RangePlanner, check_columns_follow
+from spark_wan.capture.ranges import (
+    ALL_PARTS,
+    CaptureRange,
+    CaptureResult,
+    Part,
+    RangePlanner,
+    check_columns_follow,
+)
 from spark_wan.delta.clock import stamps
 from spark_wan.delta.commits import Commit, is_same_commit, record_after
 from spark_wan.errors import (
@@ -92,9 +99,18 @@ class SourceTable(Protocol):
         as dead letters."""
 
     def snapshot(
-        self, version: int, schema: Mapping[str, Any], header: FrameHeader
+        self,
+        version: int,
+        schema: Mapping[str, Any],
+        header: FrameHeader,
+        part: Part = ALL_PARTS,
     ) -> CaptureResult:
-        """Publish the rows of a version, as ``create`` events of that version."""
+        """Publish the rows of a version, or of a part of it, as ``create`` events of that
+        version."""
+
+    def amount(self, version: int) -> tuple[int, int | None]:
+        """Return the number of rows at a version, and the size of the files of the newest one, in
+        bytes; None: not known."""
 
 
 @dataclass(frozen=True)

@@ -4,27 +4,32 @@ The request is the site's ack of a stream that may not be there yet: ``<stream>~
 :meth:`CopyServer.round` is a numbered path. A crash between any two steps changes nothing:
 
     copy.1  asked           the request in the site's ack, which nothing in the log answers
-    copy.2  planned         the version of the table, and what it has
-    copy.3  frames-written  its rows. No receiver reads them yet
-    copy.4  manifest-added  created if absent: now the copy is there. Earlier ones are trimmed
-    copy.5  removed         the rows, once the site says that it has taken the copy: a manifest
+    copy.2  planned         the version of the table, what it has, and in how many parts it goes; of
+                            a copy that was begun before: by the manifests of its parts
+    copy.3  frames-written  the rows of the next part. No receiver reads them yet
+    copy.4  manifest-added  created if absent: now the part is there. With the first one, earlier
+                            copies are trimmed. Steps 3 and 4 repeat until all parts are there
+    copy.5  removed         the rows, once the site has taken the copy or wants none: a manifest
                             without any follows, and the copy is trimmed
 
-The rows that a copy has are those of one version, and the version is in its vector. The log goes on
-from copy to copy: an epoch number that was used twice could be taken for the copy before. A request
-that this site cannot serve is answered, too: by a manifest that says why. The site that has asked
-may ask another one then.
+The rows that a copy has are those of one version, and the version is in its vector. The parts are
+dealt by a hash of the keys, so a part is the same whenever it is read, and a copy goes on where its
+log ends. The log goes on from copy to copy: an epoch number that was used twice could be taken for
+the copy before. A request that this site cannot serve is answered, too: by a manifest that says
+why. The site that has asked may ask another one then.
 """
 
 from __future__ import annotations
 
 import logging
+import math
 import uuid
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
-from spark_wan.capture.ranges import CaptureResult
+from spark_wan.capture.ranges import CaptureResult, Part
 from spark_wan.channels.base import write_of
 from spark_wan.delta.commits import is_same_commit
 from spark_wan.errors import (
@@ -40,18 +45,39 @@ from spark_wan.log.frame_age import ORPHAN_AGE, newest_frames
 from spark_wan.log.lost_logs import NewLog
 from spark_wan.log.stream_log import StreamLog
 from spark_wan.log.writer import ALL_ROWS, LogWriter, StreamSettings
+from spark_wan.runtime.progress import share_of, under_way
 from spark_wan.sender.publish import SourceTable
 from spark_wan.steps import Steps
 from spark_wan.wire.ack import Wanted
 from spark_wan.wire.frame import FrameHeader
 from spark_wan.wire.manifest import COPY, CopyOf, Manifest
 from spark_wan.wire.mark import VectorEntry
+from spark_wan.wire.records import VersionRef
 
 log = logging.getLogger(__name__)
 
 _NO_COLUMNS: Mapping[str, Any] = {"type": "struct", "fields": []}
 _REFUSALS = (SourceError, SchemaError, UnsupportedTypeError, LedgerError, TargetError)
 """Errors that say what is wrong with the table here: asking again would not help."""
+LARGE_BYTES = 4 * 2**30
+"""Size of the files of a table from which on a copy goes in parts."""
+PARTS = 4
+"""Parts of such a copy. Each reads the whole table: Spark skips no file by the rows' hash. So a
+server that dies loses at most a quarter of its work, and reading takes four times as long, which is
+the smaller share of the work."""
+PACED_SECONDS, MOST_PARTS = 60, 32
+"""Of a sender with a ``copy_rate``: how long the rows of a part may travel at that rate, if that
+makes no more parts than these."""
+
+
+def parts_of(size: int | None, rate: int | None) -> int:
+    """Return in how many parts a copy goes, by the size of the table's files (None: not known) and
+    the maximum rate, in bytes per second."""
+    if size is None:
+        return 1
+    if rate is not None:
+        return min(MOST_PARTS, max(1, math.ceil(size / (rate * PACED_SECONDS))))
+    return PARTS if size > LARGE_BYTES else 1
 
 
 @dataclass(frozen=True)
@@ -66,7 +92,7 @@ class Cut:
     """Of the commit ``version``; empty: not known here."""
     schema: Mapping[str, Any]
     vector: tuple[VectorEntry, ...]
-    at: int
+    read: VersionRef
     """The version of the table here that has the rows."""
     is_source: bool
     """Served by the site that writes the table: what other tables had before it does not count."""
@@ -75,14 +101,21 @@ class Cut:
 class CopySource(Protocol):
     """A table of which copies are served. Raises SourceError and others that say why not."""
 
+    @property
+    def is_source(self) -> bool:
+        """Whether this site writes the table."""
+
     def cut(self) -> Cut:
         """Return the newest version that may be served."""
 
     def check(self, cut: Cut) -> None:
         """Check that the table is still the one that had the cut."""
 
-    def write(self, cut: Cut, header: FrameHeader) -> CaptureResult:
-        """Write the frames with the rows of a cut."""
+    def amount(self, cut: Cut) -> tuple[int, int | None]:
+        """Return the number of rows of a cut, and the size of the table's files; None: unknown."""
+
+    def write(self, cut: Cut, header: FrameHeader, part: Part) -> CaptureResult:
+        """Write the frames with the rows of a part of a cut."""
 
 
 @dataclass
@@ -93,25 +126,36 @@ class PublishedTable:
     published: StreamLog
     """The log of the table's events: what a copy has must be what they tell of."""
     source: SourceTable
+    is_source = True
 
     def cut(self) -> Cut:
         table_id, commit = self.source.table_id(), self.source.newest()
         schema = self.source.schema_at(commit.version)
         vector = ((self.settings.origin, table_id, ALL_ROWS, commit.version),)
-        version = commit.version
-        cut = Cut(table_id, version, commit.identity, schema, vector, version, is_source=True)
+        read = VersionRef(table_id, commit.version, commit.identity)
+        cut = Cut(table_id, commit.version, commit.identity, schema, vector, read, is_source=True)
         self._check_published(cut)
         return cut
 
     def check(self, cut: Cut) -> None:
-        self._check_published(cut, self.source.table_id())
+        commit = self.source.commit(cut.version)
+        if self.source.table_id() != cut.table_id or (
+            commit is not None and not is_same_commit(commit.identity, cut.identity)
+        ):
+            raise SourceError(
+                f"{self.settings.table}: no copy is served of version {cut.version}: the source "
+                "was replaced meanwhile, or went back to an older state."
+            )
 
-    def write(self, cut: Cut, header: FrameHeader) -> CaptureResult:
-        return self.source.snapshot(cut.at, cut.schema, header)
+    def amount(self, cut: Cut) -> tuple[int, int | None]:
+        return self.source.amount(cut.version)
 
-    def _check_published(self, cut: Cut, now: str | None = None) -> None:
-        """Check that the source is the table, and in the state, that the log of its events knows;
-        and, if it has the ID ``now``, that the cut is of that one."""
+    def write(self, cut: Cut, header: FrameHeader, part: Part) -> CaptureResult:
+        return self.source.snapshot(cut.version, cut.schema, header, part)
+
+    def _check_published(self, cut: Cut) -> None:
+        """Check that the source is the table, and in the state, that the log of its events
+        knows."""
         table, last = self.settings.table, self.published.newest_manifest()
         if last is None:
             # The stream may begin with a snapshot, or at a version: a copy would not fit before it.
@@ -119,22 +163,18 @@ class PublishedTable:
                 f"{table}: no copy is served yet: nothing of the table has been published. The "
                 "request waits until then."
             )
-        wrong = now is not None and cut.table_id != now
-        if not wrong:
-            commit = self.source.commit(last.last_version)
-            wrong = (
-                last.table_id != cut.table_id
-                or last.keys != self.settings.keys
-                or cut.version < last.last_version
-                or (commit is not None and not is_same_commit(commit.identity, last.identity))
-            )
-        if not wrong and now is None:
-            self._check_no_operation(last.last_version)
-        if wrong:
+        commit = self.source.commit(last.last_version)
+        if (
+            last.table_id != cut.table_id
+            or last.keys != self.settings.keys
+            or cut.version < last.last_version
+            or (commit is not None and not is_same_commit(commit.identity, last.identity))
+        ):
             raise SourceError(
                 f"{table}: no copy is served: the source is not the table, or not in the state, "
                 "that was published, or has other keys. The stream of its events says what to do."
             )
+        self._check_no_operation(last.last_version)
 
     def _check_no_operation(self, published: int) -> None:
         """Check that no commit that is not published yet changes the whole table: the sender may
@@ -149,6 +189,20 @@ class PublishedTable:
 
 
 @dataclass
+class _Plan:
+    """A copy that is being served."""
+
+    cut: Cut
+    has: int
+    """Number of parts that are in the log."""
+    of: int
+    """Number of parts in all."""
+    rows: int
+    size: int | None
+    """Of the table's files, in bytes; None: not known."""
+
+
+@dataclass
 class CopyServer:
     """Serves copies of one table to one site."""
 
@@ -157,6 +211,10 @@ class CopyServer:
     log: StreamLog
     source: CopySource
     clock: Callable[[], int]
+    rate: int | None = None
+    """Maximum bytes of frames per second, between the parts of a copy; None: there is none."""
+    pause: Callable[[float], None] = lambda seconds: None
+    """Waits. Raises StoppedError when the job was stopped."""
     _writer: LogWriter = field(init=False)
 
     def __post_init__(self) -> None:
@@ -174,14 +232,12 @@ class CopyServer:
         to do.
 
         Raises ChannelError, or SourceUnreadableError: then the request waits."""
-        ack, last = self.log.ack(self.site), self.log.newest_manifest()
+        last, ack = self.log.newest_manifest(), self.log.ack(self.site)
         wanted = ack.wanted if ack is not None else None
-        request = last.copy.request if last is not None and last.copy is not None else ""
-        if wanted is not None and request != wanted.request:
+        if wanted is not None and not _is_whole(last, wanted):
             yield "copy.1 asked"
             return (yield from self._writer.until_appended(lambda: self._answer(wanted)))
-        taken = last is not None and ack is not None and ack.has(last.log_id, last.epoch)
-        if wanted is None and taken and request:
+        if ack is not None and wanted is None and _request(last):
             yield from self._writer.until_appended(self._end)
         self._tidy()
         return None
@@ -190,9 +246,9 @@ class CopyServer:
         """Serve, or refuse: at the second error, since VACUUM may have taken files of the version
         while they were read. Then there is a newer one."""
         cause = ""
-        for _ in range(2):
+        for goes_on in (True, False):
             try:
-                return (yield from self._serve(wanted))
+                return (yield from self._serve(wanted, goes_on))
             except SourceUnreadableError:
                 raise
             except _REFUSALS as error:
@@ -201,14 +257,13 @@ class CopyServer:
         return self._append_without_rows(CopyOf(wanted.request, refused=cause))
 
     def _end(self) -> Steps[None]:
-        """Trim the copy that was taken, behind a manifest without rows."""
+        """Trim the copy behind a manifest without rows: it was taken, or is not wanted any more."""
         self._append_without_rows(CopyOf(""))
         yield "copy.5 removed"
 
     def _append_without_rows(self, copy: CopyOf) -> Manifest:
-        last = self._writer.end().last
         manifest = self._writer.following(
-            last,
+            self._writer.end().last,
             self.settings,
             kind=COPY,
             table_id="",
@@ -222,36 +277,111 @@ class CopyServer:
             disjoint=True,
             copy=copy,
         )
-        return self._append(last, manifest, self.clock())
+        return self._append(manifest, self.clock())
 
-    def _append(self, last: Manifest | None, manifest: Manifest, began: int) -> Manifest:
-        """Append a manifest, and trim those before it."""
+    def _append(self, manifest: Manifest, began: int) -> Manifest:
+        """Append a manifest. If it begins something new, trim what is before it."""
         manifest = self._writer.append(manifest, began)
-        if last is not None:
-            self.log.trim(last.epoch, [frame.path for frame in last.frames])
+        if _first_epoch(manifest) == manifest.epoch:
+            self._trim_before(manifest)
         return manifest
 
-    def _serve(self, wanted: Wanted) -> Steps[Manifest]:
-        settings, last = self.settings, self._writer.end().last
-        if last is not None and last.copy is not None and last.copy.request == wanted.request:
+    def _trim_before(self, manifest: Manifest) -> None:
+        """Trim everything before the copy that a manifest is of."""
+        first = _first_epoch(manifest)
+        before = [epoch for epoch in self.log.epochs() if epoch < first]
+        earlier = [each for each in self.log.read_each(before) if each is not None]
+        if earlier:
+            rows = [frame.path for each in earlier for frame in each.frames]
+            self.log.trim(first - 1, rows)
+
+    def _serve(self, wanted: Wanted, goes_on: bool) -> Steps[Manifest]:
+        """Serve all parts that are not in the log yet; those before them only if it ``goes_on``.
+        Ends early when the site wants another copy, or none."""
+        last = self._writer.end().last
+        if last is not None and _is_whole(last, wanted):
             return last  # another server was faster
-        cut = self.source.cut()
+        plan = (self._begun(last, wanted) if goes_on else None) or self._begin(wanted)
+        yield "copy.2 planned"
+        with self._under_way(plan):
+            for number in range(plan.has + 1, plan.of + 1):
+                began = self.clock()
+                last = yield from self._add(last, plan.cut, wanted, Part(number, plan.of))
+                plan.has = number
+                if number < plan.of:
+                    self._keep_to_rate(last, began)
+                    ack = self.log.ack(self.site)
+                    if ack is not None and ack.wanted != wanted:
+                        return last
+        assert last is not None
+        log.info("%s: a copy of version %d, %d rows", self.log.stream, plan.cut.version, plan.rows)
+        return last
+
+    def _under_way(self, plan: _Plan) -> AbstractContextManager[None]:
+        """Have the work be known as long as it lasts. Of a single part, capturing it is all."""
+        if plan.of == 1:
+            return nullcontext()
+        stream = self.log.stream
+        return under_way(
+            "copying",
+            stream,
+            self.settings.origin,
+            rows=plan.rows,
+            size=plan.size,
+            share=lambda: (plan.has + (share_of("capturing", stream) or 0.0)) / plan.of,
+        )
+
+    def _keep_to_rate(self, part: Manifest, began: int) -> None:
+        """Wait until a part has taken as long as the maximum rate says."""
+        if self.rate is not None:
+            passed = (self.clock() - began) / 1000
+            self.pause(max(0.0, part.bytes / self.rate - passed))
+
+    def _begin(self, wanted: Wanted) -> _Plan:
+        """Return the plan of a copy that begins now."""
+        settings, cut = self.settings, self.source.cut()
         check_columns(dict(cut.schema), settings.table)
         if settings.keys:
             check_keys(dict(cut.schema), list(settings.keys), settings.table)
         self._check_reaches(wanted, cut)
         self._tidy()
-        yield "copy.2 planned"
+        rows, size = self.source.amount(cut)
+        return _Plan(cut, 0, parts_of(size, self.rate), rows, size)
+
+    def _begun(self, last: Manifest | None, wanted: Wanted) -> _Plan | None:
+        """Return the plan of the copy of which the log has some parts; None: there is none, or it
+        cannot go on."""
+        if last is None or last.copy is None or _request(last) != wanted.request:
+            return None
+        if last.copy.read is None or last.keys != self.settings.keys:
+            return None
+        cut = Cut(
+            last.table_id,
+            last.last_version,
+            last.identity,
+            last.schema,
+            last.copy.vector,
+            last.copy.read,
+            self.source.is_source,
+        )
+        self.source.check(cut)
+        return _Plan(cut, last.copy.part, last.copy.parts, *self.source.amount(cut))
+
+    def _add(self, last: Manifest | None, cut: Cut, wanted: Wanted, part: Part) -> Steps[Manifest]:
+        """Add a part behind the end of the log."""
         began = self.clock()
-        header = settings.header(cut.table_id, cut.schema, uuid.uuid4().hex)
+        header = self.settings.header(cut.table_id, cut.schema, uuid.uuid4().hex)
         captured = self._writer.all_or_nothing(
-            header.attempt, lambda: self.source.write(cut, header)
+            header.attempt, lambda: self.source.write(cut, header, part)
         )
         yield "copy.3 frames-written"
         self._writer.all_or_nothing(header.attempt, lambda: self.source.check(cut))
+        copy = CopyOf(wanted.request, cut.vector, difference=wanted.difference)
+        if part.of > 1:
+            copy = replace(copy, part=part.number, parts=part.of, read=cut.read)
         manifest = self._writer.following(
             last,
-            settings,
+            self.settings,
             kind=COPY,
             table_id=cut.table_id,
             schema=cut.schema,
@@ -262,28 +392,24 @@ class CopyServer:
             identity=cut.identity,
             frames=captured.frames,
             disjoint=captured.disjoint,
-            copy=CopyOf(wanted.request, cut.vector, difference=wanted.difference),
+            copy=copy,
         )
-        manifest = self._append(last, manifest, began)
+        manifest = self._append(manifest, began)
         yield "copy.4 manifest-added"
-        log.info("%s: a copy of version %d, %d rows", self.log.stream, cut.version, manifest.rows)
         return manifest
 
     def _tidy(self) -> None:
         """Delete what a server that died, or a channel that failed, has left: copies before the
-        newest manifest, and rows that no manifest names, a day after they were written."""
+        newest one, and rows that no manifest of it names, a day after they were written."""
         channel, stream = self.log.channel, self.log.stream
         # In this order: rows that a manifest names in between are spared.
         written = channel.frames(stream)
         newest, young = newest_frames(written), channel.now() - ORPHAN_AGE if written else 0.0
-        last = self.log.newest_manifest()
+        last, named = self.log.newest_manifest(), set[str]()
         if last is not None:
-            before = [epoch for epoch in self.log.epochs() if epoch < last.epoch]
-            earlier = [each for each in self.log.read_each(before) if each is not None]
-            if earlier:
-                rows = [frame.path for each in earlier for frame in each.frames]
-                self.log.trim(last.epoch - 1, rows)
-        named = {frame.path for frame in last.frames} if last is not None else set[str]()
+            self._trim_before(last)
+            parts = self.log.read_each(range(_first_epoch(last), last.epoch + 1))
+            named = {frame.path for each in parts if each is not None for frame in each.frames}
         old = [path for path, _ in written if newest[write_of(path)] < young and path not in named]
         if old:
             channel.trim_frames(stream, old)
@@ -300,3 +426,20 @@ class CopyServer:
                     f"{version} of the table at site {origin[0]}, and the newest here has it "
                     f"through version {has.get(tuple(origin), -1)}."
                 )
+
+
+def _request(manifest: Manifest | None) -> str:
+    """Return the request that a manifest answers; empty: none."""
+    return manifest.copy.request if manifest is not None and manifest.copy is not None else ""
+
+
+def _is_whole(manifest: Manifest | None, wanted: Wanted) -> bool:
+    """Whether a request is answered by the log that ends with a manifest."""
+    answers = _request(manifest) == wanted.request
+    return answers and manifest is not None and manifest.copy is not None and manifest.copy.is_whole
+
+
+def _first_epoch(manifest: Manifest) -> int:
+    """Return the epoch of the first part of the copy that a manifest is of."""
+    assert manifest.copy is not None
+    return manifest.epoch - manifest.copy.part + 1

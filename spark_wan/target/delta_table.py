@@ -137,7 +137,10 @@ class DeltaTarget:
         return commits
 
     def is_unchanged(self, version: int) -> bool:
-        return self._end is not None and self._end == (version, self._log_files.look(version))
+        # A table that was dropped and filled by a copy since may have the same versions: what is
+        # written to it under the old table's next number, Delta would not refuse.
+        seen = self._log_files.look(version, afresh=True)
+        return self._end is not None and self._end == (version, seen)
 
     def log_retention(self) -> int:
         with self._errors():

@@ -69,7 +69,9 @@ def is_resolved(change: Change, rows: EventRows) -> bool:
     newest = change.newest
     if not newest.keys or (rows.key_list is not None and rows.key_list.unique):
         return True
-    return rows.constraints is None and len(change.epochs) == 1 and newest.disjoint
+    # The parts of a copy are dealt by the hash of the keys.
+    alone = len(change.epochs) == 1 or change.is_copy
+    return rows.constraints is None and alone and all(e.manifest.disjoint for e in change.epochs)
 
 
 def resolve(change: Change, rows: EventRows) -> EventRows:

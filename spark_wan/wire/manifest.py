@@ -63,6 +63,11 @@ it writes the table, or has a copy itself:
 ``refused``     string         why the site serves no copy; absent: it does
 ``difference``  bool           the site writes only the rows that differ from its own; absent: as
                                it likes
+``part``        int            which part of the copy this is, from 1; absent: 1
+``parts``       int            number of its parts, in epochs that follow one another; absent: 1.
+                               Only all of them together are a copy. All say the same of the table
+``read``        object         what was read of the table at the site that serves it: ``table_id``,
+                               ``version``, ``identity``; absent: it has one part
 ==============  =============  ====================================================================
 
 A manifest's fingerprint is the BLAKE2b of all its bytes, 32 hexadecimal digits. Version 2 is
@@ -95,6 +100,7 @@ from spark_wan.wire.records import (
     VERSION,
     EpochRef,
     TableClock,
+    VersionRef,
     check_requires,
     check_version,
     from_fields,
@@ -128,6 +134,14 @@ class CopyOf:
     vector: tuple[VectorEntry, ...] = ()
     refused: str | None = None
     difference: bool = False
+    part: int = 1
+    parts: int = 1
+    read: VersionRef | None = None
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether this is the last part; or the request is refused."""
+        return self.part == self.parts
 
 
 def fingerprint(manifest: bytes) -> str:
@@ -214,7 +228,12 @@ class Manifest:
             if not frame["digest"]:
                 del frame["digest"]
         if self.copy is not None:
-            content["copy"] = written_fields(self.copy, refused=None, difference=False)
+            content["copy"] = written_fields(
+                self.copy, refused=None, difference=False, part=1, parts=1, read=None
+            )
+            if self.copy.parts > 1:  # who does not know of parts would take one for the copy
+                content["copy"].setdefault("part", 1)
+                content["requires"] = ["copy.part"]
         return content
 
     def signed_by(self, signer: Signer) -> Manifest:
@@ -263,6 +282,8 @@ class Manifest:
                 )
             if (manifest.kind == COPY) != (manifest.copy is not None):
                 raise ValueError(f"its kind is {manifest.kind}, and copy is {manifest.copy}")
+            if manifest.copy is not None and not 1 <= manifest.copy.part <= manifest.copy.parts:
+                raise ValueError(f"it is part {manifest.copy.part} of {manifest.copy.parts}")
         except NewerRecordError as error:
             raise ManifestError(f"{where}: {error}. {UPDATE}") from error
         except UNREADABLE as error:

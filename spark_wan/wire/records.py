@@ -74,6 +74,16 @@ class EpochRef:
 
 
 @dataclass(frozen=True)
+class VersionRef:
+    """A version of a table."""
+
+    table_id: str
+    version: int
+    identity: str
+    """Of its commit; empty: not known."""
+
+
+@dataclass(frozen=True)
 class TableClock:
     """A table's clock after a commit (:mod:`spark_wan.delta.clock`). Both in ms since 1970 UTC."""
 

@@ -95,7 +95,10 @@ class Serving(StreamTask):
             )
             log = StreamLog(self.channel.faulty, self.copies)
             table = PublishedTable(self.settings(), self.log, source)
-            self.volatile = CopyServer(settings, log, table, self.site.clock)
+            in_parts = site == "seattle"  # copies to other sites go whole
+            self.volatile = CopyServer(
+                settings, log, table, self.site.clock, rate=1 if in_parts else None
+            )
         return self.volatile.round()  # type: ignore[no-any-return]
 
     def _may_fail(self, error: WanError) -> bool:

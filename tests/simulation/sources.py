@@ -17,11 +17,12 @@ from fakes import schema
 
 from simulation.delta_log import LOG_RETENTION, Clock, DeltaLog
 from spark_wan.capture.netting import COMMIT_VERSION, RANK, net
-from spark_wan.capture.ranges import CaptureRange, CaptureResult
+from spark_wan.capture.ranges import ALL_PARTS, CaptureRange, CaptureResult, Part
 from spark_wan.delta.commits import Commit
 from spark_wan.errors import SourceError
 from spark_wan.events.operations import OP, VERSION, Operation
 from spark_wan.log.frames import BatchLimits, BatchPublisher
+from spark_wan.sender.serve import PACED_SECONDS
 from spark_wan.wire.frame import FrameHeader, FrameRef
 
 Row = tuple[Any, ...]
@@ -31,6 +32,10 @@ Pairs = Sequence[tuple[int, "int | None"]]
 
 class CleanedMeanwhileError(SourceError):
     """Log cleanup has removed what a sender was about to read. Its next round plans again."""
+
+
+TABLE_BYTES = 2 * PACED_SECONDS
+"""Size of the files of any table: a copy at one byte a second goes in two parts."""
 
 
 @dataclass
@@ -219,11 +224,19 @@ class CapturedSource:
         ]
         return self._publish(rows, planned.schema, header)
 
+    def amount(self, version: int) -> tuple[int, int | None]:
+        self._read(version)
+        return len(self.table.rows_at(version)), TABLE_BYTES
+
     def snapshot(
-        self, version: int, schema: Mapping[str, Any], header: FrameHeader
+        self,
+        version: int,
+        schema: Mapping[str, Any],
+        header: FrameHeader,
+        part: Part = ALL_PARTS,
     ) -> CaptureResult:
         self._read(version)
-        rows = self.table.rows_at(version)
+        rows = [row for row in self.table.rows_at(version) if row[0] % part.of == part.number - 1]
         return self._publish(
             [(row, version, "insert") for row in rows], schema, header, snapshot=version
         )

@@ -138,22 +138,26 @@ class SimulatedTarget:
     """Whether a write's transaction begins when the epochs are read, or only when it is carried
     out."""
     hints: bool
-    """Whether a hint says "unchanged" at any time, the worst of hints."""
+    """Whether a hint says "unchanged" while commits are added, the worst of hints. It does not when
+    the newest file of the log is another one."""
     names: Sequence[str]
     """All columns that the table may ever have."""
     on_write: Callable[[DeltaTable, Mark], None]
     known_id: Callable[[], str | None] = lambda: None
     """Returns the table's ID by the ledger."""
     _began: tuple[int, int] = (0, 0)
+    _cuts: int = -1
 
     def table_id(self) -> str | None:
         return self.table.id if self.table.is_there else None
 
     def history(self, after: int) -> list[Commit]:
+        self._cuts = self.table.log.cuts
         return self.table.log.history(after)
 
     def is_unchanged(self, version: int) -> bool:
-        return self.hints or version == len(self.table.log.commits) - 1
+        same = self._cuts == self.table.log.cuts
+        return same and (self.hints or version == len(self.table.log.commits) - 1)
 
     def log_retention(self) -> int:
         return LOG_RETENTION

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from spark_wan.apply.change import Change, WriteConflict
 from spark_wan.apply.plan import PlannedEpoch
-from spark_wan.capture.ranges import CaptureRange, CaptureResult
+from spark_wan.capture.ranges import ALL_PARTS, CaptureRange, CaptureResult, Part
 from spark_wan.channels.base import Channel, new_attempt
 from spark_wan.channels.registry import open_channel
 from spark_wan.delta.commits import DAY, Commit
@@ -193,6 +193,8 @@ class Source:
     retention: int = 30 * DAY
     most: int | None = None
     """The most commits that a history returns at once."""
+    size: int | None = 1_000
+    """Bytes of the table's files."""
     calls: list[str] = field(default_factory=list)
 
     def table_id(self) -> str:
@@ -236,10 +238,18 @@ class Source:
         )
         return CaptureResult(frames, True, tuple(versions))
 
+    def amount(self, version: int) -> tuple[int, int | None]:
+        return 1, self.size
+
     def snapshot(
-        self, version: int, schema: Mapping[str, Any], header: FrameHeader
+        self,
+        version: int,
+        schema: Mapping[str, Any],
+        header: FrameHeader,
+        part: Part = ALL_PARTS,
     ) -> CaptureResult:
-        self.calls.append(f"snapshot {version}")
+        of = "" if part.of == 1 else f", part {part.number} of {part.of}"
+        self.calls.append(f"snapshot {version}{of}")
         return CaptureResult(
             (put_frame(self.channel, stream=header.stream, write=header.attempt),), True, (version,)
         )

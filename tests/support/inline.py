@@ -28,6 +28,9 @@ class Running:
         if self.stopped:
             raise StoppedError("stopped")
 
+    def pause(self, seconds: float) -> None:
+        self.check_stopped()
+
 
 class Woken:
     """A scheduler that only notes what was woken."""

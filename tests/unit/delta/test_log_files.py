@@ -118,6 +118,16 @@ def test_a_commit_replaced_in_an_object_store_is_noticed_within_a_minute(lake: L
     assert log.look(7) not in (before, None)
 
 
+def test_a_replaced_commit_is_noticed_at_once_by_a_look_afresh(lake: Lake) -> None:
+    """As before a write: it would go into another table than the one that was read."""
+    lake.commit(7)
+    log = LogFiles(lake.url)
+    before = log.look(7)
+    assert log.look(7, afresh=True) == before
+    lake.commit(7, b"another")
+    assert log.look(7, afresh=True) not in (before, None)
+
+
 def test_a_store_that_refuses_is_asked_again_only_after_an_hour(lake: Lake) -> None:
     """Fails when each look sends a request that is refused."""
     lake.commit(7)

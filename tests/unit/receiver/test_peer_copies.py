@@ -10,14 +10,14 @@ import pytest
 from fakes import MANIFEST, STREAM, Clock, LedgerRows, Target, commit, publish, schema
 
 from spark_wan.apply.applier import TableApplier
-from spark_wan.capture.ranges import CaptureResult
+from spark_wan.capture.ranges import CaptureResult, Part
 from spark_wan.capture.source import DeltaSource
 from spark_wan.ledger.ledger import Ledger
 from spark_wan.ledger.progress import origin_of
 from spark_wan.log.stream_log import StreamLog
 from spark_wan.log.writer import StreamSettings
 from spark_wan.receiver.copies import AppliedTable, served_to
-from spark_wan.sender.serve import CopyServer, Cut
+from spark_wan.sender.serve import LARGE_BYTES, PARTS, CopyServer, Cut
 from spark_wan.steps import run
 from spark_wan.topology.model import copy_name
 from spark_wan.topology.parsing import parse_topology
@@ -34,13 +34,18 @@ class Rows:
 
     def __init__(self, target: Target) -> None:
         self.target, self.read = target, list[tuple[int, int, list[str]]]()
+        self.size, self.parts = 1_000, list[int]()
 
     def schema_at(self, version: int) -> Any:
         return self.target.columns
 
+    def amount(self, version: int) -> tuple[int, int | None]:
+        return 1, self.size
+
     def rows_at(
-        self, version: int, columns: Any, header: FrameHeader, *, source_version: int
+        self, version: int, columns: Any, header: FrameHeader, *, part: Part, source_version: int
     ) -> CaptureResult:
+        self.parts.append(part.number)
         self.read.append((version, source_version, [each["name"] for each in columns["fields"]]))
         return CaptureResult((), True)
 
@@ -66,15 +71,18 @@ class Seattle:
     def copies(self) -> StreamLog:
         return StreamLog(self.channel, NAME)
 
-    def serve(self, least: tuple[Any, ...] = ()) -> Manifest:
-        """Serve a copy to tacoma, or refuse it."""
-        self.copies.put_ack(Ack("tacoma", NAME, "", 0, wanted=Wanted("r1", least)))
+    def server(self) -> CopyServer:
         settings = StreamSettings(NAME, "orders", ("id",), "newark", ("tacoma",), ("tacoma",))
         source = cast(DeltaSource, self.rows)
         table = AppliedTable(
             settings, "seattle", self.ledger(), self.target, source, lambda: self.waits
         )
-        manifest = run(CopyServer(settings, self.copies, table, Clock()).round())
+        return CopyServer(settings, self.copies, table, Clock())
+
+    def serve(self, least: tuple[Any, ...] = ()) -> Manifest:
+        """Serve a copy to tacoma, or refuse it."""
+        self.copies.put_ack(Ack("tacoma", NAME, "", 0, wanted=Wanted("r1", least)))
+        manifest = run(self.server().round())
         assert manifest is not None and manifest.copy is not None
         return manifest
 
@@ -93,6 +101,43 @@ def test_a_copy_has_what_the_newest_mark_says() -> None:
     assert manifest.copy.vector == ((*ORIGIN, 19),)
     assert (manifest.origin, manifest.table_id) == ORIGIN[:2]
     assert seattle.rows.read == [(2, 19, ["id", "city"])]
+
+
+def replaced_by_a_copy(seattle: Seattle) -> None:
+    """The same versions are those of another table."""
+    seattle.target.id = "target-2"
+
+
+def replaced_in_place(seattle: Seattle) -> None:
+    """The table's directory is another one's, with the same ID."""
+    seattle.target.commits[-1] = replace(seattle.target.commits[-1], time=5)
+
+
+@pytest.mark.parametrize("change", [None, replaced_by_a_copy, replaced_in_place])
+def test_a_copy_in_parts_goes_on_if_the_table_is_the_same(
+    change: Callable[[Seattle], None] | None,
+) -> None:
+    """Fails when the rows of two tables become one copy."""
+    seattle = Seattle()
+    seattle.rows.size = LARGE_BYTES + 1
+    seattle.copies.put_ack(Ack("tacoma", NAME, "", 0, wanted=Wanted("r1")))
+    steps = seattle.server().round()
+    for step in steps:
+        if step == "copy.4 manifest-added" and len(seattle.rows.parts) == 2:
+            break
+    steps.close()
+    if change is not None:
+        change(seattle)
+    manifest = run(seattle.server().round())
+    assert manifest is not None and manifest.copy is not None
+    if change is None:
+        assert manifest.copy.part == PARTS
+        assert seattle.rows.parts == [1, 2, 3, 4]
+        assert {read[:2] for read in seattle.rows.read} == {(1, 19)}
+    else:
+        first = manifest.epoch - manifest.copy.part + 1
+        assert seattle.copies.epochs() == [*range(first, manifest.epoch + 1)]
+        assert manifest.copy.refused is not None or seattle.rows.parts == [1, 2, 1, 2, 3, 4]
 
 
 def test_columns_of_the_sites_own_do_not_travel() -> None:

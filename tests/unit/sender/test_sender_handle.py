@@ -73,9 +73,9 @@ class Table(Source):
         self.before_frames()
         return super().capture(planned, header)
 
-    def snapshot(self, version: int, schema: Any, header: FrameHeader) -> CaptureResult:
+    def snapshot(self, version: int, schema: Any, header: FrameHeader, *part: Any) -> CaptureResult:
         self.before_frames()
-        return super().snapshot(version, schema, header)
+        return super().snapshot(version, schema, header, *part)
 
 
 class Here:
