@@ -20,14 +20,16 @@ from spark_wan.topology.model import copy_name
 def killed(
     _replicated: Sites, killed_at: Callable[..., Killed], tmp_path_factory: pytest.TempPathFactory
 ) -> Killed:
-    """By step: killed while it serves a copy of a table that seattle has lost."""
+    """By step: killed while it serves a copy, in four parts, of a table that seattle has lost."""
     sites = _replicated.copy(tmp_path_factory.mktemp("lost") / "wan")
     shutil.rmtree(sites.path("orders", SEATTLE))
     request_copy(sites.topology, "orders", SEATTLE)
-    return killed_at(sites, do="send", tables=["orders"])
+    return killed_at(sites, do="send", tables=["orders"], in_parts=True)
 
 
-@pytest.mark.parametrize("step", [f"copy.{number}" for number in range(1, 5)])
+@pytest.mark.parametrize(
+    "step", ["copy.1", "copy.2", "copy.3", "copy.4", "copy.3:2", "copy.4:2", "copy.4:4"]
+)
 def test_a_sender_killed_while_it_serves_a_copy_serves_one(
     spark: Any, killed: Killed, step: str
 ) -> None:

@@ -4,7 +4,7 @@ Reads one JSON command per line and prints one answer per line. A command has ``
 (see :mod:`sites`). ``both`` runs a sender and a receiver, which freeze at the steps in
 ``freeze_at`` (:mod:`spark_wan.steps`): see :func:`run_both`. ``each`` has a list of commands,
 ``commands``, whose ``do`` is ``send``, ``receive``, ``fold`` or ``carry``: see :func:`run_each`.
-``receive`` may name a ``site``, else it is seattle.
+``receive`` may name a ``site``, else it is seattle; ``send`` may serve copies ``in_parts``.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from sites import NEWARK, SEATTLE, Sites
 import spark_wan.receiver.table
 import spark_wan.sender.copies
 import spark_wan.sender.outbound_stream
+import spark_wan.sender.serve
 from spark_wan import adopt_backup, make_backup, steps
 from spark_wan.delta.sessions import CurrentSession
 from spark_wan.ledger.folding import fold
@@ -150,6 +151,8 @@ def start(spark: Any, sites: Sites, command: dict[str, Any]) -> Any:
         site = command.get("site", SEATTLE)
         return Receiver(spark, sites.topology, site, senders=senders).start()
     tables = command.get("tables")
+    if command.get("in_parts"):
+        spark_wan.sender.serve.LARGE_BYTES = 0
     return Sender(spark, sites.topology, NEWARK, senders=senders, tables=tables).start()
 
 
