@@ -24,7 +24,7 @@ from spark_wan.cli.options import Format
 from spark_wan.cli.status_view import StatusView, describe_rows
 from spark_wan.drawing.graph import Graph
 from spark_wan.errors import WanError, install_command
-from spark_wan.runtime.progress import Progress
+from spark_wan.runtime.progress import Progress, ms_left
 from spark_wan.status.reports import ChannelReport
 from spark_wan.sync.backup import Cut
 from spark_wan.sync.findings import Comparison, Kind, Repair
@@ -145,8 +145,10 @@ class JsonOutput:
         self._event(event, {"job": kind, "site": site, **({"log": log} if log else {})})
 
     def work(self, work: Progress) -> None:
-        rate = work.rate(milliseconds())
-        self._event("work", {**asdict(work), "rows_per_s": rate and round(rate)})
+        now = milliseconds()
+        rate, left = work.rate(now), ms_left(work.share, now - work.began_ms)
+        more = {"rows_per_s": rate and round(rate), "left_ms": left}
+        self._event("work", {**asdict(work), **more})
 
     def sender_progress(self, status: StreamStatus) -> None:
         self._event("progress", asdict(status))
@@ -536,7 +538,14 @@ def _differences(found: Comparison) -> Grid:
 def describe_work(work: Progress, now: int) -> str:
     """Return one line of text for a capture or an apply that is under way."""
     since = f" for {format_duration(now - work.began_ms)}"
-    amount = describe_rows(work.rows, work.bytes, since, share=work.share, rate=work.rate(now))
+    amount = describe_rows(
+        work.rows,
+        work.bytes,
+        since,
+        share=work.share,
+        rate=work.rate(now),
+        left=ms_left(work.share, now - work.began_ms),
+    )
     return f"{work.stream}: {work.work} {amount}"
 
 

@@ -49,6 +49,8 @@ _STYLES = {
 _FINE = (UP_TO_DATE, NOTHING_SENT)
 _DEAD_LETTERS = "rows and causes are in ledger/dead_letters in the state"
 _DAY = 86_400_000
+_BAR = 20
+"""Characters of a bar that shows how far work is."""
 _OLD_WORK = 60_000
 """Milliseconds after which the status says when a job has said last how far it is."""
 _NARROWEST = 20
@@ -255,7 +257,9 @@ class StatusView:
     def _work(self, work: WorkReport) -> str:
         """Return what is done, since when, and how far it was at the last record."""
         since, rate = self._since(work.began_ms), work.rows_per_s
-        text = describe_rows(work.rows, work.bytes, since, share=work.share, rate=rate)
+        text = describe_rows(
+            work.rows, work.bytes, since, share=work.share, rate=rate, left=work.left_ms
+        )
         if self.now - work.written_ms > _OLD_WORK:
             text += f", as of {format_duration(self.now - work.written_ms)} ago"
         return text
@@ -306,12 +310,22 @@ def _backlog(stream: StreamReport, site: SiteReport) -> str:
 
 
 def describe_rows(
-    rows: int, size: int | None, since: str, *, share: float | None, rate: float | None
+    rows: int,
+    size: int | None,
+    since: str,
+    *,
+    share: float | None,
+    rate: float | None,
+    left: int | None,
 ) -> str:
-    """Return how much work there is, since when, and how far it is; None: not known."""
+    """Return how much work there is, since when, how far it is and how long the rest takes, in
+    milliseconds; None: not known."""
     text = f"{rows:,} rows" + (f" ({format_bytes(size)})" if size is not None else "") + since
     if share is not None and rate is not None:
-        text += f", about {share:.0%} done, {rate:,.0f} rows/s"
+        done = int(_BAR * share)
+        text += f", [{'#' * done}{'-' * (_BAR - done)}] {share:.0%}, {rate:,.0f} rows/s"
+    if left is not None:
+        text += f", about {format_duration(left)} left"
     return text
 
 

@@ -43,6 +43,11 @@ def rows_per_s(rows: int, share: float | None, passed_ms: int) -> float | None:
     return None if share is None or passed_ms <= 0 else rows * share * 1000 / passed_ms
 
 
+def ms_left(share: float | None, passed_ms: int) -> int | None:
+    """Return how long the rest of work takes, if it goes on as before; None: it is not known."""
+    return None if not share or passed_ms <= 0 else round(passed_ms * (1 - share) / share)
+
+
 Share = Callable[[], float | None]
 
 

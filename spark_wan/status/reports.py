@@ -19,7 +19,7 @@ from spark_wan.errors import NewerRecordError, UntrustedError, WanError
 from spark_wan.log.notes import ack, ack_versions, receiver_record
 from spark_wan.log.progress import acked_through
 from spark_wan.log.stream_log import StreamLog, read_acks
-from spark_wan.runtime.progress import rows_per_s
+from spark_wan.runtime.progress import ms_left, rows_per_s
 from spark_wan.topology.fingerprint import settings_fingerprint
 from spark_wan.topology.model import Sender, Stream, Topology
 from spark_wan.topology.routes import all_streams
@@ -64,6 +64,8 @@ class WorkReport:
     written_ms: int
     rows_per_s: int | None
     """Rows per second until then; None: not known."""
+    left_ms: int | None
+    """How long the rest took from then on, at that rate; None: not known."""
 
 
 @dataclass(frozen=True)
@@ -571,6 +573,7 @@ def _work(work: LongWork | None, written: int) -> WorkReport | None:
         share=share,
         written_ms=written,
         rows_per_s=None if rate is None else round(rate),
+        left_ms=ms_left(share, written - work.began),
     )
 
 

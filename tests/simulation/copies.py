@@ -334,10 +334,11 @@ class CopyWorld(World):
         record, request = self.record(manifest.stream), manifest.copy.request
         before = record.manifests.get(manifest.epoch - 1)
         if request:
-            earlier = before.copy.request if before is not None and before.copy is not None else ""
-            invariants.answers_once(manifest, earlier)
-        else:
-            assert before is not None
+            invariants.answers_once(manifest, None if before is None else before.copy)
+            return
+        assert before is not None and before.copy is not None and isinstance(self.running, Serving)
+        seen = self.requests[manifest.stream].states[self.running.looking :]
+        if all(each == before.copy.request for each in seen):  # else it was not wanted any more
             invariants.is_done(before, record.acked, f"copy {before.epoch} is removed")
 
     def check_ack(self, stream: str, ack: Ack) -> None:

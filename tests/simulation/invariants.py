@@ -7,12 +7,13 @@ that says whether it was allowed: the channel, the tables, the ledger, and the w
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from spark_wan.errors import FULL_COPY, RESEND, SYNC
 from spark_wan.topology.model import Sender, Stream, Topology
 from spark_wan.wire.ack import Ack
-from spark_wan.wire.manifest import COPY, Manifest
+from spark_wan.wire.manifest import COPY, CopyOf, Manifest
 from spark_wan.wire.mark import Mark
 
 # --- at every write
@@ -201,11 +202,18 @@ def answers_a_request(target: str, request: str, wanted: Sequence[str]) -> None:
     )
 
 
-def answers_once(manifest: Manifest, before: str) -> None:
-    """12. A request is answered once. ``before``: the one that the copy before answers."""
-    assert manifest.copy is not None and manifest.copy.request != before, (
-        f"manifest {manifest.epoch} of {manifest.stream} answers request {before} once more"
+def answers_once(manifest: Manifest, before: CopyOf | None) -> None:
+    """12. A request is answered once, by a copy whose parts are one after another. ``before``: what
+    the manifest before it says of a copy."""
+    copy = manifest.copy
+    assert copy is not None
+    whole = before is not None and before.request == copy.request and before.is_whole
+    assert not whole, (
+        f"manifest {manifest.epoch} of {manifest.stream} answers request {copy.request} once more"
     )
+    if copy.part > 1:
+        follows = before is not None and replace(before, part=before.part + 1) == copy
+        assert follows, f"manifest {manifest.epoch} of {manifest.stream} is no part after {before}"
 
 
 def is_taken(site: str, request: str, taken: Collection[str]) -> None:

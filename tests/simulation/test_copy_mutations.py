@@ -62,6 +62,31 @@ def half_a_copy(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(LogWriter, "following", shortened)
 
 
+def parts_of_two_versions(patch: pytest.MonkeyPatch) -> None:
+    """A server that goes on with a copy reads the newest version."""
+    begun = CopyServer._begun
+
+    def newest(server: CopyServer, *asked: Any) -> Any:
+        plan = begun(server, *asked)
+        if plan is None:
+            return None
+        cut = server.source.cut()
+        return replace(plan, cut=replace(plan.cut, version=cut.version, identity=cut.identity))
+
+    patch.setattr(CopyServer, "_begun", newest)
+
+
+def taken_before_the_last_part(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(
+        "spark_wan.apply.take._answers",
+        lambda manifest, wanted: manifest.copy.request == wanted.request,
+    )
+
+
+def only_the_last_part(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(CopyTaker, "_parts", lambda taker, last: [last])
+
+
 def swap_keeps_the_old_vector(patch: pytest.MonkeyPatch) -> None:
     mark = CopyWriter._mark
 
@@ -117,7 +142,7 @@ def answered_twice(patch: pytest.MonkeyPatch) -> None:
     """A server does not see that another one was faster."""
     serve = CopyServer._serve
 
-    def again(server: CopyServer, wanted: Any) -> Steps[Manifest]:
+    def again(server: CopyServer, *asked: Any) -> Steps[Manifest]:
         end = server._writer.end
 
         def unanswered() -> Any:
@@ -131,7 +156,7 @@ def answered_twice(patch: pytest.MonkeyPatch) -> None:
 
         with pytest.MonkeyPatch.context() as inner:
             inner.setattr(server._writer, "end", unanswered)
-            return (yield from serve(server, wanted))
+            return (yield from serve(server, *asked))
 
     patch.setattr(CopyServer, "_serve", again)
 
@@ -160,6 +185,9 @@ MUTATIONS = {
     vector_of_another_version: "should hold",
     rows_of_two_versions: "should hold",
     half_a_copy: "should hold",
+    parts_of_two_versions: "should hold|is not part|goes back",
+    taken_before_the_last_part: "should hold",
+    only_the_last_part: "should hold",
     swap_keeps_the_old_vector: "should hold",
     rows_are_added: "should hold|goes back",
     taken_though_the_table_has_more: "a copy of version .* is taken, acked",

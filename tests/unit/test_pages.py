@@ -311,10 +311,10 @@ def test_the_names_with_underscores_on_the_pages_exist() -> None:
     for table, columns in ledger.SCHEMAS.items():
         known |= {table, *(column.split()[0] for column in columns.split(", "))}
     known |= {*spark_wan.__all__, *(policy.value for policy in AckPolicy)}
-    # A module, a function of another one, causes of dead letters, a setting of Databricks, and a
-    # field that is computed when it is printed.
+    # A module, a function of another one, causes of dead letters, a setting of Databricks, and and
+    # fields that are computed when they are printed.
     known |= {"spark_wan", "local_session", "duplicate_key", "too_large", "max_concurrent_runs"}
-    known |= {"rows_per_s", *(field.name for field in fields(Progress))}
+    known |= {"rows_per_s", "left_ms", *(field.name for field in fields(Progress))}
     found = (Comparison, Difference, Repair, Undone, UndoneRow)
     known |= {"dry_run", *(field.name for kind in found for field in fields(kind))}
     pages = sorted((ROOT / "docs").glob("*.md"))

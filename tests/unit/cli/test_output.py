@@ -86,13 +86,15 @@ def test_work_that_takes_long_is_one_line(capsys: pytest.CaptureFixture[str]) ->
     now = 1_700_000_020_000
     work = Progress("a.b.t", "a", "capturing", 3_000_000, 74_300_000, now - 20_000, share=0.25)
     assert describe_work(work, now) == (
-        "a.b.t: capturing 3,000,000 rows (74.3 MB) for 20 s, about 25% done, 37,500 rows/s"
+        "a.b.t: capturing 3,000,000 rows (74.3 MB) for 20 s, [#####---------------] 25%, "
+        "37,500 rows/s, about 1 min left"
     )
     unknown = replace(work, work="applying", bytes=None, share=None)
     assert describe_work(unknown, now) == "a.b.t: applying 3,000,000 rows for 20 s"
     open_output(Format.JSON).work(replace(work, began_ms=milliseconds() - 20_000))
     fields = json.loads(capsys.readouterr().out)
     assert 30_000 < fields.pop("rows_per_s") <= 37_500
+    assert fields.pop("left_ms") >= 60_000
     assert (fields["event"], fields["work"], fields["rows"]) == ("work", "capturing", 3_000_000)
     assert (fields["share"], fields["bytes"]) == (0.25, 74_300_000)
 

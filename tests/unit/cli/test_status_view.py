@@ -169,17 +169,20 @@ def test_what_holds_a_link_at_its_receiver() -> None:
 
 def test_work_that_takes_long_is_shown_where_it_is_done() -> None:
     """And how old the news are, if they are. Fails when a first copy shows nothing for an hour."""
-    work = WorkReport(3_000_000, 24_600_000, NOW - 2 * MINUTE, 0.25, NOW - 5_000, 6_522)
-    sender = replace(SENDER, work=replace(work, share=None, rows_per_s=None, bytes=None))
+    work = WorkReport(3_000_000, 24_600_000, NOW - 2 * MINUTE, 0.25, NOW - 5_000, 6_522, 5 * MINUTE)
+    sender = replace(
+        SENDER, work=replace(work, share=None, rows_per_s=None, bytes=None, left_ms=None)
+    )
     receiver = ReceiverReport(NOW, 0, 0, 0, 0, 0, work, NOW, None, None)
     assert link(replace(BEHIND, applying=13, receiver=receiver), sender=sender)[:3] == [
         f"    newark captures 3,000,000 rows since {since(2 * MINUTE)} (2 min)",
         "    -> denver  late; behind by 3 epochs, 1,200 events, 24.6 MB, 5 min",
         "               denver applies 3,000,000 rows (24.6 MB) "
-        f"since {since(2 * MINUTE)} (2 min), about 25% done, 6,522 rows/s",
+        f"since {since(2 * MINUTE)} (2 min), [#####---------------] 25%, 6,522 rows/s, "
+        "about 5 min left",
     ]
     old = replace(receiver, work=replace(work, written_ms=NOW - 61_000))
-    assert link(replace(BEHIND, receiver=old))[1].endswith("6,522 rows/s, as of 1 min ago")
+    assert link(replace(BEHIND, receiver=old))[1].endswith("5 min left, as of 1 min ago")
     gone = replace(receiver, stopped_ms=NOW - MINUTE)
     assert link(replace(BEHIND, receiver=gone))[1:-1] == [
         f"               the receiver of denver has been stopped since {since(MINUTE)} (1 min). "
@@ -235,7 +238,7 @@ def test_a_site_that_does_not_answer(ever: bool) -> None:
 
 def test_news_of_a_receiver_do_not_contradict_each_other() -> None:
     """Work of an epoch that is acked is done; who was stopped need not be looked for."""
-    work = WorkReport(200, 4_000, NOW - 13_000, None, NOW - 5_000, None)
+    work = WorkReport(200, 4_000, NOW - 13_000, None, NOW - 5_000, None, None)
     receiver = ReceiverReport(NOW, 0, 0, 0, 0, 0, work, NOW, None, None)
     up_to_date = SiteReport("denver", 15, receiver=receiver)
     assert link(up_to_date) == ["    -> denver  up to date", "1 link: 1 up to date"]

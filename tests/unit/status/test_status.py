@@ -537,12 +537,12 @@ def test_what_receivers_say_is_reported(topology: Topology) -> None:
     assert [site.receiver for site in flights(topology).sites] == [None, None]
     answer(topology, "seattle", 0)
     found = {site.site: site.receiver for site in flights(topology).sites}
-    reported = WorkReport(8_000, 90, 400, 0.25, 900, 4_000)
+    reported = WorkReport(8_000, 90, 400, 0.25, 900, 4_000, 1_500)
     silent = ReceiverReport(300, 3, 9, 5, 2, 4, reported, 900, None, 900)
     assert found == {"denver": None, "seattle": silent}
     put_receiver_record(channel, replace(said, work=replace(work, percent=None), stopped=950))
     (found_now,) = (site.receiver for site in flights(topology).sites if site.site == "seattle")
-    unknown = replace(reported, share=None, rows_per_s=None)
+    unknown = replace(reported, share=None, rows_per_s=None, left_ms=None)
     assert found_now == replace(silent, work=unknown, stopped_ms=950, silent_since_ms=None)
     channel.put_note(Note("receiver", STREAM, "seattle"), b'{"version":3}')
     assert [site.receiver for site in flights(topology).sites] == [None, None]
@@ -551,7 +551,7 @@ def test_what_receivers_say_is_reported(topology: Topology) -> None:
 def test_a_capture_that_takes_long_is_reported(topology: Topology) -> None:
     record(topology, work=LongWork(8_000, 400, None, 50))
     sender = flights(topology).sender
-    assert sender is not None and sender.work == WorkReport(8_000, None, 400, 0.5, 900, 8_000)
+    assert sender is not None and sender.work == WorkReport(8_000, None, 400, 0.5, 900, 8_000, 500)
 
 
 def test_without_a_record_there_is_nothing_to_say_of_the_sender(topology: Topology) -> None:
