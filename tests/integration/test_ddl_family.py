@@ -272,22 +272,25 @@ CASES = [
         "OVERWRITE SELECT * EXCEPT (qty) FROM {t}",
         ends="qty is gone",
     ),
-    target("drop", PLAIN, "DROP", ends="is missing.*full copy"),
+    target("drop", PLAIN, "DROP", ends="is missing.*spark-wan sync"),
     target(
         "drop-create",
         PLAIN,
         "DROP",
         f"CREATE TABLE {{t}} ({COLUMNS}) USING delta",
-        ends="dropped and recreated.*full copy",
+        ends="dropped and recreated.*spark-wan sync",
     ),
     target(
         "create-or-replace",
         MAPPED,
         "CREATE OR REPLACE TABLE {t} USING delta AS SELECT 1L id, 1 qty",
-        ends="recreated, or replaced.*full copy",
+        ends="recreated, or replaced.*spark-wan sync",
     ),
     target(
-        "restore", PLAIN, "RESTORE TABLE {t} TO VERSION AS OF 0", ends="is a RESTORE.*full copy"
+        "restore",
+        PLAIN,
+        "RESTORE TABLE {t} TO VERSION AS OF 0",
+        ends="is a RESTORE.*spark-wan sync",
     ),
 ]
 
