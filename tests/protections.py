@@ -1911,7 +1911,7 @@ GUARDS = {
     [seen]
     test_a_restored_target_is_not_unchanged
     DeltaTarget.is_unchanged
-    - self._end == (version, self._log_files.look(version))
+    - self._end == (version, seen)
     + self._end[0] == version
     """,
     "unit/delta/test_log_files.py": """
@@ -1943,8 +1943,8 @@ GUARDS = {
     [replaced in a store, before a write]
     test_a_replaced_commit_is_noticed_at_once_by_a_look_afresh
     LogFiles._remote_identity
-    - not afresh and self._identity is not None
-    + self._identity is not None
+    - not afresh and self._identity is not None and self._identity[0] == version
+    + self._identity is not None and self._identity[0] == version
     """,
     "unit/delta/test_spark_threads.py": """
     [begun]
@@ -3530,7 +3530,20 @@ GUARDS = {
     [peer, of one table]
     test_a_table_that_is_replaced_meanwhile_is_not_served
     AppliedTable.check
-    - self.target.table_id() != self._target_id
+    - self.target.table_id() != read.table_id
+    + False
+
+    [peer, parts of one table]
+    test_a_copy_in_parts_goes_on_if_the_table_is_the_same[replaced_by_a_copy]
+    test_a_copy_in_parts_goes_on_if_the_table_is_the_same[replaced_in_place]
+    CopyServer._begun
+    - self.source.check(cut)
+    + pass
+
+    [peer, parts of one commit]
+    test_a_copy_in_parts_goes_on_if_the_table_is_the_same[replaced_in_place]
+    AppliedTable.check
+    - self._identity(read.version) not in (None, read.identity)
     + False
     """,
     "unit/sync/test_automatic.py": """
@@ -3909,7 +3922,7 @@ GUARDS = {
     "unit/apply/test_take.py": """
     [repair, served]
     test_a_copy_of_the_difference_is_one_from_the_request_on
-    CopyServer._serve
+    CopyServer._add
     - wanted.difference
     + False
 
@@ -3922,8 +3935,8 @@ GUARDS = {
     [copy, of one version]
     test_a_copy_has_the_rows_of_one_version_and_says_which
     PublishedTable.write
-    - self.source.snapshot(cut.at, cut.schema, header)
-    + self.source.snapshot(cut.at - 1, cut.schema, header)
+    - self.source.snapshot(cut.version, cut.schema, header, part)
+    + self.source.snapshot(cut.version - 1, cut.schema, header, part)
 
     [copy, its vector counts]
     test_a_copy_mends_it[epochs_missing]
@@ -3964,19 +3977,24 @@ GUARDS = {
     [copy, of what was published]
     test_no_copy_of_a_source_that_is_not_the_published_one_is_served
     PublishedTable._check_published
-    - if not wrong:
+    - if (
+    -     last.table_id != cut.table_id
+    -     or last.keys != self.settings.keys
+    -     or cut.version < last.last_version
+    -     or (commit is not None and not is_same_commit(commit.identity, last.identity))
+    - ):
     -     ...
     + pass
 
     [copy, around a hold]
     test_no_copy_goes_around_a_hold_of_the_sender
     PublishedTable._check_published
-    - not wrong and now is None
-    + False
+    - self._check_no_operation(last.last_version)
+    + pass
 
     [copy, of one table]
     test_a_source_that_is_replaced_while_it_is_copied
-    CopyServer._serve
+    CopyServer._add
     - lambda: self.source.check(cut)
     + lambda: None
 
@@ -4068,7 +4086,7 @@ GUARDS = {
 
     [copy, has enough]
     test_a_copy_that_has_too_little_is_not_served
-    CopyServer._serve
+    CopyServer._begin
     - self._check_reaches(wanted, cut)
     + pass
 
@@ -4131,8 +4149,88 @@ GUARDS = {
     [copy, removed once taken]
     test_the_steps_are_these
     CopyServer.round
-    - wanted is None and taken and request
+    - ack is not None and wanted is None and _request(last)
     + False
+    """,
+    "unit/sync/test_copy_parts.py": """
+    [parts, all of them]
+    test_nothing_is_taken_until_all_parts_are_there[1]
+    test_nothing_is_taken_until_all_parts_are_there[3]
+    _answers
+    - copy is not None and copy.request == wanted.request and copy.is_whole
+    + copy is not None and copy.request == wanted.request
+
+    [parts, none left out]
+    test_each_part_is_an_epoch_and_all_are_one_copy
+    CopyTaker._parts
+    - [*map(self._inbound.read, range(max(1, first), last.epoch)), last]
+    + [last]
+
+    [parts, of one copy]
+    test_parts_of_two_copies_are_not_taken_for_one[other_version]
+    test_parts_of_two_copies_are_not_taken_for_one[other_request]
+    test_parts_of_two_copies_are_not_taken_for_one[same_part]
+    CopyTaker._parts
+    - part != expected
+    + False
+
+    [parts, gone on with]
+    test_a_server_that_dies_goes_on_with_the_next_part[6]
+    CopyServer._serve
+    - self._begun(last, wanted) if goes_on else None
+    + None
+
+    [parts, while others write]
+    test_the_writer_goes_on_while_a_copy_is_served
+    PublishedTable.check
+    - commit is not None and (not is_same_commit(commit.identity, cut.identity))
+    + self.source.newest().version != cut.version
+
+    [parts, of one source]
+    test_a_source_that_is_another_one_between_parts_is_refused
+    PublishedTable.check
+    - commit is not None and (not is_same_commit(commit.identity, cut.identity))
+    + False
+    PublishedTable._check_published
+    - commit is not None and (not is_same_commit(commit.identity, last.identity))
+    + False
+
+    [parts, given up]
+    test_a_version_that_cannot_be_read_any_more_is_given_up
+    CopyServer._serve
+    - self._begun(last, wanted) if goes_on else None
+    + self._begun(last, wanted)
+
+    [parts, replaced]
+    test_another_request_between_parts_replaces_the_first
+    CopyServer._serve
+    - ack is not None and ack.wanted != wanted
+    + False
+
+    [parts, earlier ones removed]
+    test_another_request_between_parts_replaces_the_first
+    CopyServer._append
+    - self._trim_before(manifest)
+    + pass
+
+    [parts, not wanted any more]
+    test_the_rows_of_a_copy_that_is_not_wanted_any_more_are_removed[1]
+    test_the_rows_of_a_copy_that_is_not_wanted_any_more_are_removed[4]
+    CopyServer.round
+    - ack is not None and wanted is None and _request(last)
+    + ack is not None and wanted is None and _request(last) and ack.applied
+
+    [parts, known of]
+    test_who_does_not_know_of_parts_refuses_one
+    Manifest._content
+    - content["requires"] = ["copy.part"]
+    + pass
+
+    [parts, at a rate]
+    test_parts_keep_to_the_rate
+    CopyServer._keep_to_rate
+    - part.bytes / self.rate - passed
+    + part.bytes / self.rate
     """,
     "unit/sync/test_cut.py": """
     [verify, own commits of a site]
