@@ -3534,7 +3534,6 @@ GUARDS = {
     + False
 
     [peer, parts of one table]
-    test_a_copy_in_parts_goes_on_if_the_table_is_the_same[replaced_by_a_copy]
     test_a_copy_in_parts_goes_on_if_the_table_is_the_same[replaced_in_place]
     CopyServer._begun
     - self.source.check(cut)
