@@ -60,6 +60,20 @@ class Copied(Replication):
         if steps:
             self._advance(Taking, stream, site, steps)
 
+    @rule(of=SERVED, pairs=PAIRS, parts=st.integers(1, 2))
+    def a_server_dies_between_parts(
+        self, of: tuple[str, str], pairs: list[tuple[int, int | None]], parts: int
+    ) -> None:
+        """The receiver looks, others write, and another process goes on with the copy."""
+        stream, site = of
+        self.world.ask(*of)
+        self._advance(Serving, stream, site, 2 + 2 * parts)
+        self._task(Serving, stream, site).process.die()
+        self._advance(Taking, stream, site, None)
+        self.world.change(self.world.streams[stream], pairs)
+        self._advance(Serving, stream, site, None)
+        self._advance(Taking, stream, site, None)
+
     @rule(of=SERVED, pairs=PAIRS, first=st.integers(1, 8))
     def a_copy_comes_too_late(
         self, of: tuple[str, str], pairs: list[tuple[int, int | None]], first: int
@@ -78,9 +92,11 @@ class Copied(Replication):
             self._advance(Taking, stream, site, steps)
 
     def _advance(self, kind: type[Any], stream: str, site: str, steps: int | None) -> None:
+        self.world.advance(self._task(kind, stream, site), steps)
+
+    def _task(self, kind: type[Any], stream: str, site: str) -> Any:
         name = copy_name(stream, site)
-        task = next(task for task in self.world.of_kind(kind) if task.copies == name)
-        self.world.advance(task, steps)
+        return next(task for task in self.world.of_kind(kind) if task.copies == name)
 
     @rule(of=SERVED, remade=st.booleans())
     def a_target_is_dropped(self, of: tuple[str, str], remade: bool) -> None:
