@@ -209,6 +209,7 @@ SLOW = (
     hold_without_a_need,
     ledger_goes_on_before_the_copy,
     number_used_twice,
+    parts_of_two_versions,
 )
 """They take more schedules than `make test` has time for."""
 
