@@ -15,15 +15,10 @@ from many_sites import ManySites
 from pair import Pair
 from sites import NEWARK, SEATTLE, Sites
 
-from spark_wan.errors import StoppedError
 from spark_wan.ledger.ledger import Ledger
-from spark_wan.log.stream_log import StreamLog
-from spark_wan.sender import serve
-from spark_wan.sender.serve import CopyServer
 from spark_wan.sync.automatic import SiteNeed
 from spark_wan.sync.request import request_copy
 from spark_wan.topology.model import copy_name
-from spark_wan.wire.manifest import Manifest
 from spark_wan.wire.mark import Mark
 
 TABLES = ("orders", "readings")
@@ -117,51 +112,6 @@ def test_a_copy_is_one_commit(spark: Any, tmp_path: Path) -> None:
     (newest, *_) = table.history(1)
     mark = Mark.read(newest["userMetadata"], SEATTLE, "orders")
     assert mark is not None and mark.replaced == before + 1 and mark.local == 0
-
-
-def test_a_copy_in_parts_has_each_row_once(
-    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """With keys and without, from several files, one with a deletion vector. Between the parts the
-    sender ends, and rows are deleted and added."""
-    sites = Sites.make(tmp_path)
-    sites.change(10)
-    sites.replicate(spark)
-    place = f"delta.`{sites.path('orders', NEWARK)}`"
-    spark.sql(f"ALTER TABLE {place} SET TBLPROPERTIES (delta.enableDeletionVectors = true)")
-    sites.upsert("orders", [{"id": n, "item": "x", "amount": 1.0} for n in range(2_000, 2_400)])
-    spark.sql(f"DELETE FROM {place} WHERE id = 2007")
-    for value in range(12):
-        sites.append("readings", [{"sensor": f"of file {value}", "value": float(value)}])
-    sites.replicate(spark)
-    table_deleted(sites)
-    monkeypatch.setattr(serve, "LARGE_BYTES", 0)
-    for table in TABLES:
-        request_copy(sites.topology, table, SEATTLE)
-    with monkeypatch.context() as dies:
-        dies.setattr(CopyServer, "_keep_to_rate", ended_after_two)
-        with pytest.raises(StoppedError):
-            sites.send(spark)
-    version = sites.version("orders", NEWARK)
-    spark.sql(f"DELETE FROM {place} WHERE id > 2300")
-    sites.send(spark)
-    for table in TABLES:
-        log = StreamLog(sites.channel(), copy_name(sites.log(table).stream, SEATTLE))
-        parts = [log.reread(epoch) for epoch in log.epochs()]
-        assert [part.copy.part for part in parts if part.copy] == [1, 2, 3, 4]
-        assert sum(part.rows for part in parts) == sum(sites.rows(table, NEWARK).values()) + (
-            99 if table == "orders" else 0
-        )
-    assert {part.last_version for part in parts} == {sites.version("readings", NEWARK)}
-    assert version < sites.version("orders", NEWARK)
-    sites.apply(spark, rounds=3)
-    sites.assert_equal()
-
-
-def ended_after_two(server: CopyServer, part: Manifest, began: int) -> None:
-    assert part.copy is not None
-    if part.copy.part == 2:
-        raise StoppedError("the sender ends")
 
 
 def test_a_copy_of_equal_rows_changes_nothing_that_readers_see(spark: Any, tmp_path: Path) -> None:

@@ -32,6 +32,7 @@ ON_ALL_KINDS = (
     "crash/test_sender_killed.py",
     "crash/test_sink_killed.py",
     "crash/test_two_at_once.py",
+    "integration/test_copy_in_parts.py",
     "integration/test_forwarding.py",
     "integration/test_lifecycle.py",
     "integration/test_propagation.py",
