@@ -3542,10 +3542,16 @@ GUARDS = {
     [peer, parts of one commit]
     test_a_copy_in_parts_goes_on_if_the_table_is_the_same[replaced_in_place]
     AppliedTable.check
-    - self._identity(read.version) not in (None, read.identity)
+    - not is_same_commit(identity, read.identity)
     + False
     """,
     "unit/sync/test_automatic.py": """
+    [parts, no answer]
+    test_a_part_of_a_copy_is_no_answer
+    CopyRequests._request
+    - copy is not None and copy.request == wanted.request and copy.is_whole
+    + copy is not None and copy.request == wanted.request
+
     [automatic, not for ever]
     test_a_copy_that_mends_nothing_is_not_asked_for_again_and_again
     Synchronizer._does
@@ -4162,7 +4168,7 @@ GUARDS = {
     [parts, none left out]
     test_each_part_is_an_epoch_and_all_are_one_copy
     CopyTaker._parts
-    - [*map(self._inbound.read, range(max(1, first), last.epoch)), last]
+    - [*map(self._inbound.read, earlier), last]
     + [last]
 
     [parts, of one copy]
@@ -4202,9 +4208,9 @@ GUARDS = {
 
     [parts, replaced]
     test_another_request_between_parts_replaces_the_first
-    CopyServer._serve
-    - ack is not None and ack.wanted != wanted
-    + False
+    CopyServer._is_wanted
+    - ack is None or ack.wanted == wanted
+    + True
 
     [parts, earlier ones removed]
     test_another_request_between_parts_replaces_the_first
@@ -4228,8 +4234,20 @@ GUARDS = {
     [parts, at a rate]
     test_parts_keep_to_the_rate
     CopyServer._keep_to_rate
-    - part.bytes / self.rate - passed
+    - part.bytes / self.rate - max(0, self.clock() - began) / 1000
     + part.bytes / self.rate
+
+    [parts, not read for ever]
+    test_a_version_that_stays_unreadable_is_given_up_for_a_newer_one
+    CopyServer._answer
+    - self._goes_on = False
+    + pass
+
+    [parts, of one addressee]
+    test_a_copy_whose_addressees_changed_between_parts_begins_anew
+    CopyServer._begun
+    - said != (now.origin, now.sent_to, now.addressees, now.keys)
+    + False
     """,
     "unit/sync/test_cut.py": """
     [verify, own commits of a site]

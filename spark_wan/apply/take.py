@@ -163,7 +163,10 @@ class CopyTaker:
         one copy."""
         assert last.copy is not None
         first = last.epoch - last.copy.parts + 1
-        parts = [*map(self._inbound.read, range(max(1, first), last.epoch)), last]
+        earlier = range(max(1, first), last.epoch)
+        for epoch in earlier:
+            self.log.reread(epoch)  # what was read before may be of a part that did not count
+        parts = [*map(self._inbound.read, earlier), last]
         for number, part in enumerate(parts, 1):
             expected = replace(
                 last,

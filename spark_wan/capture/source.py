@@ -332,13 +332,13 @@ class DeltaSource:
 
     def _part_of(self, frame: DataFrame, part: Part) -> DataFrame:
         """Return the rows of a part: dealt by the hash of their keys, without keys by that of their
-        file, they are the same however often the version is read."""
+        file's name, they are the same however often the version is read, and by which address."""
         from pyspark.sql import functions as F
 
         if part.of == 1:
             return frame
         keys = select_columns(self.table.keys)
-        dealt = keys or [frame.metadataColumn("_metadata")["file_path"]]
+        dealt = keys or [frame.metadataColumn("_metadata")["file_name"]]
         return frame.where(F.pmod(F.xxhash64(*dealt), F.lit(part.of)) == part.number - 1)
 
     def _publish(

@@ -11,6 +11,7 @@ from typing import Any
 from spark_wan.capture.ranges import CaptureResult, Part
 from spark_wan.capture.source import DeltaSource
 from spark_wan.capture.tasks import CapturedTable
+from spark_wan.delta.commits import is_same_commit
 from spark_wan.delta.sessions import CurrentSession
 from spark_wan.errors import SourceUnreadableError, TargetError
 from spark_wan.events.columns import column_path, column_paths
@@ -71,10 +72,9 @@ class AppliedTable:
         return Cut(table_id, version, "", schema, vector, read, is_source=False)
 
     def check(self, cut: Cut) -> None:
-        read = cut.read
-        if self.target.table_id() != read.table_id or self._identity(read.version) not in (
-            None,
-            read.identity,
+        read, identity = cut.read, self._identity(cut.read.version)
+        if self.target.table_id() != read.table_id or (
+            identity and read.identity and not is_same_commit(identity, read.identity)
         ):
             raise TargetError(f"{self._where} serves no copy: it has another table now")
 

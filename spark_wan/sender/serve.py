@@ -70,6 +70,10 @@ PACED_SECONDS, MOST_PARTS = 60, 32
 makes no more parts than these."""
 
 
+LOOK_INTERVAL = 10.0
+"""Seconds after which a server that waits looks whether the copy is still wanted."""
+
+
 def parts_of(size: int | None, rate: int | None) -> int:
     """Return in how many parts a copy goes, by the size of the table's files (None: not known) and
     the maximum rate, in bytes per second."""
@@ -212,10 +216,12 @@ class CopyServer:
     source: CopySource
     clock: Callable[[], int]
     rate: int | None = None
-    """Maximum bytes of frames per second, between the parts of a copy; None: there is none."""
+    """Maximum bytes of frames per second, kept between the parts of a copy; None: there is none."""
     pause: Callable[[float], None] = lambda seconds: None
     """Waits. Raises StoppedError when the job was stopped."""
     _writer: LogWriter = field(init=False)
+    _goes_on: bool = True
+    """False: the version of the copy that was begun could not be read. The next one is newer."""
 
     def __post_init__(self) -> None:
         # Nothing is lost with such a log: the site asks again.
@@ -246,10 +252,12 @@ class CopyServer:
         """Serve, or refuse: at the second error, since VACUUM may have taken files of the version
         while they were read. Then there is a newer one."""
         cause = ""
-        for goes_on in (True, False):
+        for goes_on in (self._goes_on, False):
+            self._goes_on = True
             try:
                 return (yield from self._serve(wanted, goes_on))
             except SourceUnreadableError:
+                self._goes_on = False
                 raise
             except _REFUSALS as error:
                 cause = str(error)
@@ -308,11 +316,8 @@ class CopyServer:
                 began = self.clock()
                 last = yield from self._add(last, plan.cut, wanted, Part(number, plan.of))
                 plan.has = number
-                if number < plan.of:
-                    self._keep_to_rate(last, began)
-                    ack = self.log.ack(self.site)
-                    if ack is not None and ack.wanted != wanted:
-                        return last
+                if number < plan.of and not self._keep_to_rate(last, began, wanted):
+                    return last
         assert last is not None
         log.info("%s: a copy of version %d, %d rows", self.log.stream, plan.cut.version, plan.rows)
         return last
@@ -331,11 +336,22 @@ class CopyServer:
             share=lambda: (plan.has + (share_of("capturing", stream) or 0.0)) / plan.of,
         )
 
-    def _keep_to_rate(self, part: Manifest, began: int) -> None:
-        """Wait until a part has taken as long as the maximum rate says."""
+    def _keep_to_rate(self, part: Manifest, began: int, wanted: Wanted) -> bool:
+        """Wait until a part has taken as long as the maximum rate says. Return whether the copy is
+        still wanted."""
+        left = 0.0
         if self.rate is not None:
-            passed = (self.clock() - began) / 1000
-            self.pause(max(0.0, part.bytes / self.rate - passed))
+            left = part.bytes / self.rate - max(0, self.clock() - began) / 1000
+        while self._is_wanted(wanted):
+            if left <= 0:
+                return True
+            self.pause(min(left, LOOK_INTERVAL))
+            left -= LOOK_INTERVAL
+        return False
+
+    def _is_wanted(self, wanted: Wanted) -> bool:
+        ack = self.log.ack(self.site)
+        return ack is None or ack.wanted == wanted
 
     def _begin(self, wanted: Wanted) -> _Plan:
         """Return the plan of a copy that begins now."""
@@ -353,7 +369,9 @@ class CopyServer:
         cannot go on."""
         if last is None or last.copy is None or _request(last) != wanted.request:
             return None
-        if last.copy.read is None or last.keys != self.settings.keys:
+        said = (last.origin, last.sent_to, last.addressees, last.keys)
+        now = self.settings
+        if said != (now.origin, now.sent_to, now.addressees, now.keys) or last.copy.read is None:
             return None
         cut = Cut(
             last.table_id,

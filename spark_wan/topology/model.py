@@ -152,8 +152,8 @@ class Sender:
     copy_rate: int | None = setting(
         None,
         parse_bytes,
-        "Maximum bytes per second of copies that the site serves through the sender: bytes, or"
-        " 10MiB, 1MB. Default: no maximum.",
+        "Maximum bytes per second of a copy that the site serves through the sender, over a minute"
+        " or more: bytes, or 10MiB, 1MB. Default: no maximum.",
     )
     batch_interval: float = setting(
         1.0, parse_seconds, "Interval at which a source table is polled: seconds, or 500ms, 1m."

@@ -60,7 +60,8 @@ def test_a_copy_in_parts_has_each_row_once(
     sites.assert_equal()
 
 
-def ended_after_two(server: CopyServer, part: Manifest, began: int) -> None:
+def ended_after_two(server: CopyServer, part: Manifest, *_: Any) -> bool:
     assert part.copy is not None
     if part.copy.part == 2:
         raise StoppedError("the sender ends")
+    return True

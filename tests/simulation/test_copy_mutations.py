@@ -189,7 +189,7 @@ MUTATIONS = {
     parts_of_two_versions: "should hold|does not come to rest",
     taken_before_the_last_part: "should hold",
     only_the_last_part: "should hold",
-    swap_keeps_the_old_vector: "should hold",
+    swap_keeps_the_old_vector: "should hold|a copy of version .* is taken, acked",
     rows_are_added: "should hold|goes back",
     taken_though_the_table_has_more: "a copy of version .* is taken, acked",
     others_do_not_wait: "waits for a copy, but",

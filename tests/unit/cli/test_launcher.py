@@ -325,7 +325,7 @@ def test_a_hangup_of_the_terminal_is_a_stop(
     monkeypatch: pytest.MonkeyPatch, terminals: tuple[bool, bool], stops: int
 ) -> None:
     """Fails when a job lives on unseen after its window was closed."""
-    before, here = signal.getsignal(signal.SIGHUP), list(terminals)
+    before, here = signal.signal(signal.SIGHUP, signal.SIG_DFL), list(terminals)
     monkeypatch.setattr(launcher, "_has_terminal", lambda: here.pop(0) if here else terminals[1])
     stopped: list[int] = []
     try:

@@ -298,6 +298,21 @@ def test_an_answer_is_not_passed_over(refused: str | None) -> None:
     assert seattle.asked == "chicago"
 
 
+def test_a_part_of_a_copy_is_no_answer() -> None:
+    """Its server may have died for good. Fails when no other site is ever asked."""
+    seattle = Seattle(sync_timeout="60s")
+    seattle.needs()
+    request = seattle.request()
+    part = answer(request, None)
+    assert part.copy is not None
+    copy = replace(part.copy, part=1, parts=4)
+    seattle.requests.log(request.by).append(replace(part, copy=copy))
+    seattle.pass_over()
+    seattle.later(60)
+    seattle.pass_over()
+    assert seattle.asked == "newark"
+
+
 def answer(request: Request, refused: str | None) -> Manifest:
     return Manifest.following(
         None,

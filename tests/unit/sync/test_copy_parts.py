@@ -14,11 +14,12 @@ from fakes import STREAM, commit
 
 from spark_wan.apply.applier import ApplyResult
 from spark_wan.apply.take import CopyTaker
-from spark_wan.errors import ManifestError, SourceError, StoppedError
+from spark_wan.errors import ManifestError, SourceError, SourceUnreadableError, StoppedError
 from spark_wan.log.stream_log import StreamLog
 from spark_wan.runtime import progress
 from spark_wan.sender.serve import (
     LARGE_BYTES,
+    LOOK_INTERVAL,
     MOST_PARTS,
     PACED_SECONDS,
     PARTS,
@@ -281,7 +282,55 @@ def test_parts_keep_to_the_rate(pair: Pair) -> None:
             pair.newark.clock.pass_seconds(0.5)
     sizes = [each.bytes for each in pair.parts()]
     assert len(sizes) == 4
-    assert pair.pauses == [max(0.0, size / 10 - 0.5) for size in sizes[:-1]]
+    assert sum(pair.pauses) == pytest.approx(sum(size / 10 - 0.5 for size in sizes[:-1]))
+    assert 0 < max(pair.pauses) <= LOOK_INTERVAL
+
+
+def test_a_copy_that_is_withdrawn_while_the_server_waits_ends(pair: Pair) -> None:
+    """Fails when it keeps its place until the wait of an hour is over."""
+    pair.newark.source.size = 2 * PACED_SECONDS
+    pair.ask()
+    server = pair.server(rate=1)
+
+    def withdrawn(seconds: float) -> None:
+        pair.pauses.append(seconds)
+        pair.ask(None)
+
+    server.pause = withdrawn
+    run(server.round())
+    assert pair.pauses == [LOOK_INTERVAL]
+    assert len(pair.read()) == 1
+
+
+def test_a_version_that_stays_unreadable_is_given_up_for_a_newer_one(pair: Pair) -> None:
+    """A file of it is damaged. Fails when the copy goes on with that version for ever."""
+    pair.ask()
+    pair.serve_parts(2)
+    snapshot, server = pair.newark.source.snapshot, pair.server()
+
+    def damaged(version: int, *more: Any) -> Any:
+        if version == 1:
+            raise SourceUnreadableError("a file is damaged")
+        return snapshot(version, *more)
+
+    pair.newark.source.snapshot = damaged  # type: ignore[method-assign]
+    with pytest.raises(SourceUnreadableError):
+        run(server.round())
+    pair.newark.source.add()
+    run(server.round())
+    assert {each.last_version for each in pair.parts()} == {2}
+    assert pair.take().held is None
+
+
+def test_a_copy_whose_addressees_changed_between_parts_begins_anew(pair: Pair) -> None:
+    """All its parts must say the same."""
+    pair.ask()
+    pair.serve_parts(2)
+    server = pair.server()
+    server.settings = replace(server.settings, sent_to=("seattle", "denver"))
+    run(server.round())
+    assert [of(each)[0] for each in pair.parts()] == [1, 2, 3, 4]
+    assert {each.sent_to for each in pair.parts()} == {("seattle", "denver")}
 
 
 def test_a_job_that_is_stopped_between_parts_ends(pair: Pair) -> None:
