@@ -3534,13 +3534,13 @@ GUARDS = {
     + False
 
     [peer, parts of one table]
-    test_a_copy_in_parts_goes_on_if_the_table_is_the_same[replaced_in_place]
+    test_a_copy_in_parts_goes_on_if_the_table_is_the_same[replaced in place]
     CopyServer._begun
     - self.source.check(cut)
     + pass
 
     [peer, parts of one commit]
-    test_a_copy_in_parts_goes_on_if_the_table_is_the_same[replaced_in_place]
+    test_a_copy_in_parts_goes_on_if_the_table_is_the_same[replaced in place]
     AppliedTable.check
     - not is_same_commit(identity, read.identity)
     + False
@@ -3549,8 +3549,8 @@ GUARDS = {
     [parts, no answer]
     test_a_part_of_a_copy_is_no_answer
     CopyRequests._request
-    - copy is not None and copy.request == wanted.request and copy.is_whole
-    + copy is not None and copy.request == wanted.request
+    - copy.answers(wanted.request)
+    + copy.request == wanted.request
 
     [automatic, not for ever]
     test_a_copy_that_mends_nothing_is_not_asked_for_again_and_again
@@ -4161,9 +4161,9 @@ GUARDS = {
     [parts, all of them]
     test_nothing_is_taken_until_all_parts_are_there[1]
     test_nothing_is_taken_until_all_parts_are_there[3]
-    _answers
-    - copy is not None and copy.request == wanted.request and copy.is_whole
-    + copy is not None and copy.request == wanted.request
+    CopyOf.answers
+    - self.request == request and self.part == self.parts
+    + self.request == request
 
     [parts, none left out]
     test_each_part_is_an_epoch_and_all_are_one_copy

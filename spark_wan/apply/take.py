@@ -82,7 +82,7 @@ class CopyTaker:
             ack = ack or Ack(self.site, self.log.stream, log_id="", applied=0)
             yield "take.1 asked"
             if ack.wanted is not None and not _answers(newest, ack.wanted):
-                result.awaits_copy = True  # or for the rest of it
+                result.awaits_copy = True  # perhaps some parts are there
                 return result
             if ack.wanted is not None:
                 yield from self._answered(newest, ack.wanted, result, ack)
@@ -219,9 +219,7 @@ class CopyTaker:
 
 
 def _answers(manifest: Manifest, wanted: Wanted) -> bool:
-    """Whether a request is answered by the log that ends with a manifest: by a whole copy."""
-    copy = manifest.copy
-    return copy is not None and copy.request == wanted.request and copy.is_whole
+    return manifest.copy is not None and manifest.copy.answers(wanted.request)
 
 
 def _has_rows(manifest: Manifest) -> bool:

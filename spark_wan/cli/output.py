@@ -24,7 +24,7 @@ from spark_wan.cli.options import Format
 from spark_wan.cli.status_view import StatusView, describe_rows
 from spark_wan.drawing.graph import Graph
 from spark_wan.errors import WanError, install_command
-from spark_wan.runtime.progress import Progress, ms_left
+from spark_wan.runtime.progress import Progress
 from spark_wan.status.reports import ChannelReport
 from spark_wan.sync.backup import Cut
 from spark_wan.sync.findings import Comparison, Kind, Repair
@@ -146,8 +146,8 @@ class JsonOutput:
 
     def work(self, work: Progress) -> None:
         now = milliseconds()
-        rate, left = work.rate(now), ms_left(work.share, now - work.began_ms)
-        more = {"rows_per_s": rate and round(rate), "left_ms": left}
+        rate = work.rate(now)
+        more = {"rows_per_s": rate and round(rate), "left_ms": work.left(now)}
         self._event("work", {**asdict(work), **more})
 
     def sender_progress(self, status: StreamStatus) -> None:
@@ -544,7 +544,7 @@ def describe_work(work: Progress, now: int) -> str:
         since,
         share=work.share,
         rate=work.rate(now),
-        left=ms_left(work.share, now - work.began_ms),
+        left=work.left(now),
     )
     return f"{work.stream}: {work.work} {amount}"
 

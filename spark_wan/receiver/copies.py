@@ -69,7 +69,7 @@ class AppliedTable:
         at = ledger.known_version
         schema = self._travelling(self.source.schema_at(at))
         read = VersionRef(str(ledger.target_id), at, self._identity(at) or "")
-        return Cut(table_id, version, "", schema, vector, read, is_source=False)
+        return Cut(table_id, version, "", schema, vector, read)
 
     def check(self, cut: Cut) -> None:
         read, identity = cut.read, self._identity(cut.read.version)

@@ -37,6 +37,10 @@ class Progress:
         """Return the rows per second so far."""
         return rows_per_s(self.rows, self.share, now_ms - self.began_ms)
 
+    def left(self, now_ms: int) -> int | None:
+        """Return how many milliseconds the rest takes."""
+        return ms_left(self.share, now_ms - self.began_ms)
+
 
 def rows_per_s(rows: int, share: float | None, passed_ms: int) -> float | None:
     """Return the rows per second of work of which a share is done; None: it is not known."""

@@ -98,8 +98,6 @@ class Cut:
     vector: tuple[VectorEntry, ...]
     read: VersionRef
     """The version of the table here that has the rows."""
-    is_source: bool
-    """Served by the site that writes the table: what other tables had before it does not count."""
 
 
 class CopySource(Protocol):
@@ -107,7 +105,7 @@ class CopySource(Protocol):
 
     @property
     def is_source(self) -> bool:
-        """Whether this site writes the table."""
+        """Whether this site writes the table: what other tables had before it does not count."""
 
     def cut(self) -> Cut:
         """Return the newest version that may be served."""
@@ -137,7 +135,7 @@ class PublishedTable:
         schema = self.source.schema_at(commit.version)
         vector = ((self.settings.origin, table_id, ALL_ROWS, commit.version),)
         read = VersionRef(table_id, commit.version, commit.identity)
-        cut = Cut(table_id, commit.version, commit.identity, schema, vector, read, is_source=True)
+        cut = Cut(table_id, commit.version, commit.identity, schema, vector, read)
         self._check_published(cut)
         return cut
 
@@ -240,7 +238,7 @@ class CopyServer:
         Raises ChannelError, or SourceUnreadableError: then the request waits."""
         last, ack = self.log.newest_manifest(), self.log.ack(self.site)
         wanted = ack.wanted if ack is not None else None
-        if wanted is not None and not _is_whole(last, wanted):
+        if wanted is not None and not _answers(last, wanted):
             yield "copy.1 asked"
             return (yield from self._writer.until_appended(lambda: self._answer(wanted)))
         if ack is not None and wanted is None and _request(last):
@@ -307,7 +305,7 @@ class CopyServer:
         """Serve all parts that are not in the log yet; those before them only if it ``goes_on``.
         Ends early when the site wants another copy, or none."""
         last = self._writer.end().last
-        if last is not None and _is_whole(last, wanted):
+        if last is not None and _answers(last, wanted):
             return last  # another server was faster
         plan = (self._begun(last, wanted) if goes_on else None) or self._begin(wanted)
         yield "copy.2 planned"
@@ -380,7 +378,6 @@ class CopyServer:
             last.schema,
             last.copy.vector,
             last.copy.read,
-            self.source.is_source,
         )
         self.source.check(cut)
         return _Plan(cut, last.copy.part, last.copy.parts, *self.source.amount(cut))
@@ -436,7 +433,7 @@ class CopyServer:
         """Check that a copy of this version has what the site needs at least."""
         has = {tuple(origin): version for *origin, version in cut.vector}
         for *origin, version in wanted.least:
-            if cut.is_source and tuple(origin) not in has:
+            if self.source.is_source and tuple(origin) not in has:
                 continue
             if version > has.get(tuple(origin), -1):
                 raise SourceError(
@@ -451,10 +448,9 @@ def _request(manifest: Manifest | None) -> str:
     return manifest.copy.request if manifest is not None and manifest.copy is not None else ""
 
 
-def _is_whole(manifest: Manifest | None, wanted: Wanted) -> bool:
-    """Whether a request is answered by the log that ends with a manifest."""
-    answers = _request(manifest) == wanted.request
-    return answers and manifest is not None and manifest.copy is not None and manifest.copy.is_whole
+def _answers(manifest: Manifest | None, wanted: Wanted) -> bool:
+    copy = manifest.copy if manifest is not None else None
+    return copy is not None and copy.answers(wanted.request)
 
 
 def _first_epoch(manifest: Manifest) -> int:

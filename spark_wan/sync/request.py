@@ -136,7 +136,7 @@ class CopyRequests:
     def _request(self, by: Serving, ack: Ack, wanted: Wanted) -> Request:
         newest = self.log(by).newest_manifest()
         copy = newest.copy if newest is not None else None
-        is_answered = copy is not None and copy.request == wanted.request and copy.is_whole
+        is_answered = copy is not None and copy.answers(wanted.request)
         refused = copy.refused if copy is not None and is_answered else None
         held = ack.cause if ack.held is not None and is_answered and refused is None else None
         return Request(by, wanted, is_answered, refused, held)

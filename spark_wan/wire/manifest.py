@@ -138,10 +138,10 @@ class CopyOf:
     parts: int = 1
     read: VersionRef | None = None
 
-    @property
-    def is_whole(self) -> bool:
-        """Whether this is the last part; or the request is refused."""
-        return self.part == self.parts
+    def answers(self, request: str) -> bool:
+        """Whether a log that ends with this answers a request: by all parts of a copy, or by a
+        refusal."""
+        return self.request == request and self.part == self.parts
 
 
 def fingerprint(manifest: bytes) -> str:

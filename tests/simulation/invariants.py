@@ -207,7 +207,7 @@ def answers_once(manifest: Manifest, before: CopyOf | None) -> None:
     the manifest before it says of a copy."""
     copy = manifest.copy
     assert copy is not None
-    whole = before is not None and before.request == copy.request and before.is_whole
+    whole = before is not None and before.answers(copy.request)
     assert not whole, (
         f"manifest {manifest.epoch} of {manifest.stream} answers request {copy.request} once more"
     )

@@ -113,9 +113,17 @@ def replaced_in_place(seattle: Seattle) -> None:
     seattle.target.commits[-1] = replace(seattle.target.commits[-1], time=5)
 
 
-@pytest.mark.parametrize("change", [None, replaced_by_a_copy, replaced_in_place])
+@pytest.mark.parametrize(
+    ("change", "read"),
+    [
+        (None, [1, 2, 3, 4]),
+        (replaced_by_a_copy, [1, 2]),  # and it is refused
+        (replaced_in_place, [1, 2, 1, 2, 3, 4]),
+    ],
+    ids=["the same", "replaced by a copy", "replaced in place"],
+)
 def test_a_copy_in_parts_goes_on_if_the_table_is_the_same(
-    change: Callable[[Seattle], None] | None,
+    change: Callable[[Seattle], None] | None, read: list[int]
 ) -> None:
     """Fails when the rows of two tables become one copy."""
     seattle = Seattle()
@@ -130,14 +138,11 @@ def test_a_copy_in_parts_goes_on_if_the_table_is_the_same(
         change(seattle)
     manifest = run(seattle.server().round())
     assert manifest is not None and manifest.copy is not None
-    if change is None:
-        assert manifest.copy.part == PARTS
-        assert seattle.rows.parts == [1, 2, 3, 4]
-        assert {read[:2] for read in seattle.rows.read} == {(1, 19)}
-    else:
-        first = manifest.epoch - manifest.copy.part + 1
-        assert seattle.copies.epochs() == [*range(first, manifest.epoch + 1)]
-        assert manifest.copy.refused is not None or seattle.rows.parts == [1, 2, 1, 2, 3, 4]
+    assert seattle.rows.parts == read
+    assert (manifest.copy.refused is None) == (read[-1] == PARTS)
+    assert {each[:2] for each in seattle.rows.read} == {(1, 19)}
+    first = manifest.epoch - manifest.copy.part + 1
+    assert seattle.copies.epochs() == [*range(first, manifest.epoch + 1)]
 
 
 def test_columns_of_the_sites_own_do_not_travel() -> None:

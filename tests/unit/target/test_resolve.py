@@ -14,9 +14,10 @@ from spark_wan.delta.key_list import KeyList
 from spark_wan.events.operations import VERSION
 from spark_wan.target.resolve import is_resolved, needed, resolve
 from spark_wan.target.rows import EventRows
-from spark_wan.wire.manifest import EVENTS
+from spark_wan.wire.manifest import COPY, EVENTS, CopyOf
 
 NOTHING: Any = None
+COPIED = {"kind": COPY, "copy": CopyOf("r1")}
 
 
 def change(*manifests: dict[str, Any]) -> Change:
@@ -35,8 +36,9 @@ def rows(unique: bool = False, **more: Any) -> EventRows:
         ([{}, {}], rows(unique=True)),
         ([{"disjoint": False}], rows(unique=True, constraints="any")),
         ([{"keys": ()}, {"keys": ()}], rows()),
+        ([COPIED, COPIED], rows()),
     ],
-    ids=["frames without common keys", "epochs", "a constraint", "no keys"],
+    ids=["frames without common keys", "epochs", "a constraint", "no keys", "parts of a copy"],
 )
 def test_events_that_are_one_per_key_are_not_looked_at(of: Any, given: EventRows) -> None:
     """Fails when a change is resolved that need not be: each job of Spark delays the apply."""
@@ -49,8 +51,9 @@ def test_events_that_are_one_per_key_are_not_looked_at(of: Any, given: EventRows
         ([{}, {}], rows()),
         ([{"disjoint": False}], rows()),
         ([{}], rows(constraints="any")),
+        ([COPIED | {"disjoint": False}, COPIED], rows()),
     ],
-    ids=["epochs", "frames with common keys", "a constraint"],
+    ids=["epochs", "frames with common keys", "a constraint", "a part with a key in two frames"],
 )
 def test_events_that_may_have_a_key_twice_are_resolved(of: Any, given: EventRows) -> None:
     assert not is_resolved(change(*of), given)
