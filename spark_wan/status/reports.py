@@ -231,6 +231,8 @@ class _Epoch:
     addressees: tuple[str, ...]
     start: bool
     first_version: int
+    is_acked_alone: bool
+    """False: a part of a copy, which is acked with the last one."""
 
     @classmethod
     def of(cls, manifest: Manifest) -> _Epoch:
@@ -244,6 +246,7 @@ class _Epoch:
             addressees=manifest.addressees,
             start=manifest.start,
             first_version=manifest.first_version,
+            is_acked_alone=manifest.copy is None or manifest.copy.part == manifest.copy.parts,
         )
 
 
@@ -480,7 +483,8 @@ class StatusReader:
         first = waiting[min(epochs)]
         if acked == 0 and (ack is None or ack.in_table == 0) and not first.start:
             report = replace(report, lacks_before=first.first_version)
-        owed = max(min(each.published for each in backlog), report.answered_at_ms or 0)
+        published = [each.published for each in backlog if each.is_acked_alone]
+        owed = max(min(published, default=now), report.answered_at_ms or 0)
         applies = report.applying is not None and now - (answered or 0) * 1000 < LONGEST_APPLY
         answers = report.held_at is not None or applies
         is_overdue = now - owed > reading.sender.ack_timeout * 1000

@@ -337,6 +337,23 @@ def test_an_ack_that_does_not_come_is_overdue(
     assert (held.overdue_since_ms, held.answered_at_ms) == (None, 90_000)
 
 
+def test_no_ack_is_owed_for_some_parts_of_a_copy(topology: Topology) -> None:
+    """Only for all of them. Fails when a site that waits for the rest of a copy is silent."""
+    name = copy_name(STREAM, "denver")
+    copies: dict[str, Any] = {"stream": name, "kind": COPY, "addressees": ("denver",), "frames": ()}
+    read_at: dict[int, int | None] = {}
+    for part in (1, 2, 3):
+        copy = CopyOf("r1", part=part, parts=3)
+        publish(topology, part, events=10, size=1_000, **copies, copy=copy)
+        reader = StatusReader(topology, clock=lambda: 999_000)
+        streams = {stream.stream: stream for each in reader.read() for stream in each.streams}
+        assert streams[name].problem is None
+        (denver,) = streams[name].sites
+        assert denver.backlog_epochs == part
+        read_at[part] = denver.overdue_since_ms
+    assert read_at == {1: None, 2: None, 3: 3_000}
+
+
 def test_a_backlog_is_read_once(topology: Topology, monkeypatch: pytest.MonkeyPatch) -> None:
     """By a reader that reads again and again. Fails when each time reads every manifest; and when
     the epochs of a log that was begun anew are taken for those of the one before."""
