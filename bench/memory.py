@@ -8,12 +8,14 @@ from pathlib import Path
 
 
 class PeakMemory:
-    """Peak resident memory of this process and its descendants in bytes, sampled every 50 ms.
+    """Peak resident memory of a process (default: this one) and its descendants in bytes, sampled
+    every 50 ms.
 
     Linux only; 0 on other systems.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, process: int | None = None) -> None:
+        self.process = os.getpid() if process is None else process
         self.peak = 0
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._sample, daemon=True)
@@ -38,7 +40,7 @@ class PeakMemory:
                     continue
                 pid = int(stat.parent.name)
                 parents[pid], pages[pid] = int(fields[1]), int(fields[21])
-            family = {os.getpid()}
+            family = {self.process}
             while more := {pid for pid, parent in parents.items() if parent in family} - family:
                 family |= more
             # A process that a JVM has just forked still shows the JVM's memory as its own.

@@ -16,12 +16,13 @@ FULL_COPY = (
 )
 """How to send a whole table again to all sites: the way out when the source no longer fits."""
 SYNC = "`spark-wan sync` with your --config, and the --table and the --site that needs it"
-"""How a site gets a copy of a captured table from the site that writes it."""
+"""How a site gets a copy of a table."""
 NEW_SITE = f"To give it a copy of the table, run {SYNC}."
 """How a site gets a table that others have already."""
 RESEND_TO_NEW_SITE = (
-    "To give it the earlier events, write them again, with their event IDs, to a new stream (the "
-    "sink's option `stream`): what a site has already is dropped there."
+    f"To give it a copy, from another site that has the table, run {SYNC}; without one, write the "
+    "events again, with their event IDs, to a new stream (the sink's option `stream`): what a site "
+    "has already is dropped there."
 )
 """The same for a user stream."""
 RESEND = (
@@ -41,7 +42,9 @@ def resend_advice(user_stream: bool) -> str:
 def copy_advice(user_stream: bool) -> str:
     """Return the advice to a site whose table a copy would mend, of a user stream or a captured
     one."""
-    return f"send {RESEND}" if user_stream else f"for a copy run {SYNC}"
+    if not user_stream:
+        return f"for a copy run {SYNC}"
+    return f"for a copy from another site that has the table run {SYNC}; without one, send {RESEND}"
 
 
 EPOCHS, SOURCE, TABLE, COLUMNS, LEDGER = "epochs", "source", "table", "columns", "ledger"

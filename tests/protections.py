@@ -4060,9 +4060,9 @@ GUARDS = {
     [copy, not compared]
     integration/test_copies.py::test_a_copy_of_values_that_spark_does_not_compare
     unit/target/test_write.py::test_a_copy_leaves_equal_rows_alone_where_they_can_be_compared
-    copy_statement
-    - f' AND NOT ({equal})' if comparable else ''
-    + f' AND NOT ({equal})'
+    differs
+    - f'NOT ({equal})' if comparable else 'true'
+    + f'NOT ({equal})'
 
     [copy, columns begin anew]
     test_a_copy_mends_it[column_dropped]
@@ -4310,9 +4310,124 @@ GUARDS = {
 
     [repair, written]
     test_a_repair_changes_only_what_differs
-    MarkedWrite.copy
-    - difference or not rows.replaceable
+    write
+    - change.only_differences or not rows.replaceable
     + not rows.replaceable
+    """,
+    "integration/test_user_copies.py": """
+    [difference, rows that share a key]
+    integration/test_swaps.py::test_rows_that_share_a_key_hold_the_copy
+    difference
+    - broken > 0
+    + False
+
+    [difference, deletes]
+    integration/test_swaps.py::test_a_copy_changes_what_differs_alone[plain]
+    difference
+    - 'full_outer'
+    + 'left'
+
+    [difference, compared once more]
+    unit/apply/test_take.py::test_what_comes_while_a_table_is_compared_is_compared_too
+    CopyWriter.put
+    - change.compared and self.ledger.local_commits > 0
+    + False
+
+    [difference, of a table that the ledger does not know]
+    unit/apply/test_take.py::test_what_came_while_a_copy_was_written_counts_for_a_new_ledger
+    Ledger._begin_with_newer_copy
+    - _local_commits_of_copy(mark, own)
+    + mark.local
+
+    [copy, of the table that is there]
+    unit/apply/test_take.py::test_a_copy_names_the_version_of_the_table_that_is_there
+    CopyWriter._mark
+    - number.version
+    + self.ledger.known_version
+
+    [user copies, what was sent to others]
+    unit/apply/test_plan.py::test_a_site_does_not_go_without_epochs_of_a_user_stream_that_were_sent_to_others
+    _above
+    - not (known or for_site)
+    + False
+
+    [user copies, noticed without an epoch]
+    unit/receiver/test_inbound.py::test_a_site_that_was_added_to_a_user_stream_has_a_part_in_it
+    ChannelStreams._table_of
+    - not self._lacks(manifest)
+    + True
+
+    [user copies, known at the origin]
+    unit/apply/test_plan.py::test_a_forwarded_user_stream_goes_on_behind_a_copy_from_elsewhere
+    _above
+    - epoch.is_known_at_origin
+    + False
+
+    [user copies, goes on at the origin]
+    unit/apply/test_plan.py::test_a_forwarded_user_stream_goes_on_behind_a_copy_from_elsewhere
+    _above
+    - epoch.goes_on_at_origin
+    + False
+
+    [user copies, the root of what is forwarded]
+    unit/forward/test_forwarder.py::test_a_user_stream_that_is_forwarded_twice_names_its_root
+    Forwarder._following
+    - manifest.written_at_origin
+    + None
+
+    [user copies, positions of the copy]
+    unit/sync/test_user_copies_served.py::test_the_first_part_has_the_event_ids
+    CopyWriter._mark
+    - (*manifest.copy.logs, entry_of(applied))
+    + (entry_of(applied),)
+
+    [user copies, has more]
+    unit/sync/test_user_copies_served.py::test_a_copy_that_has_less_than_the_site_is_not_taken
+    CopyWriter._has_more
+    - self._position(stream, log_id) > e
+    + False
+
+    [user copies, IDs are no rows]
+    unit/sync/test_user_copies_served.py::test_parts_that_say_something_else_of_their_content_are_not_taken
+    CopyTaker._parts
+    - replace(last.copy, part=number, content=ROWS)
+    + replace(last.copy, part=number)
+
+    [user copies, who knows of IDs]
+    unit/sync/test_user_copies_served.py::test_the_first_part_has_the_event_ids
+    Manifest._content
+    - self.copy.logs
+    + False
+
+    [user copies, event IDs]
+    test_a_lost_table_comes_back_with_its_event_ids[marks]
+    DeltaTarget.resolve
+    - change.copied_ids is not None
+    + False
+
+    [user copies, expired IDs]
+    test_expired_event_ids_stay_expired
+    record
+    - copy is not None and copy.floor is not None
+    + False
+
+    [user copies, IDs of later applies]
+    test_ids_of_later_applies_are_not_in_a_copy
+    RecordedEventIds.cut
+    - mark.apply <= ledger.last_apply
+    + True
+
+    [user copies, IDs folded with later ones]
+    test_ids_of_later_applies_are_not_in_a_copy
+    RecordedEventIds.cut
+    - last > ledger.last_apply
+    + False
+
+    [user copies, the writer has no table]
+    unit/sync/test_request.py::test_the_writer_of_a_user_stream_serves_no_copy
+    serving
+    - table.source == 'sink'
+    + False
     """,
     "integration/test_user_settings.py": """
     [user's settings in Spark]

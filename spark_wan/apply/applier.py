@@ -391,7 +391,7 @@ class TableApplier:
         if ledger.progress.lost:
             return mark  # what the lost marks applied, it cannot say
         progress = ledger.progress.copy()
-        progress.advance(applied.key, applied.through, applied)
+        progress.advance(applied.key, applied.through, applied, newest.written_at_origin)
         return replace(mark, vector=progress.vector, logs=progress.logs)
 
     def _hold(self, result: ApplyResult, epoch: int, error: Exception) -> None:

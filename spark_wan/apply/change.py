@@ -52,6 +52,11 @@ class Change:
     new_ids: int = 0
     ids_until: int | None = None
     """See :mod:`spark_wan.wire.mark`."""
+    compared: bool = False
+    """Set by ``write``: a copy was compared with an earlier version of the table than the one that
+    was written to, perhaps."""
+    copied_ids: Manifest | None = None
+    """Of a copy of a user stream's table: the part that has the event IDs."""
     backup: Backup | None = None
     """The backup that has the rows; None: the frames of the epochs have them."""
 
@@ -83,6 +88,11 @@ class Change:
         """Whether the epochs are those of a user stream, whose events have IDs."""
         return self.newest.kind == EVENTS
 
+    @property
+    def is_of_users(self) -> bool:
+        """Whether users' queries write the events, or wrote those of which a copy has the rows."""
+        return self.has_event_ids or self.copied_ids is not None
+
     def applied(self, before: int) -> AppliedStream:
         """Return what a mark says of the stream. ``before``: the dead letters that it had here."""
         newest = self.newest
@@ -92,14 +102,14 @@ class Change:
             origin=origin,
             table_id=table_id,
             selection=selection,
-            through=-1 if self.has_event_ids else newest.last_version,
+            through=-1 if self.is_of_users else newest.last_version,
             stream=newest.stream,
             log_id=newest.log_id,
             epoch=newest.epoch,
             fingerprint=newest.fingerprint,
-            ids=self.has_event_ids,
+            ids=self.is_of_users,
             dead_letters=before + self.dead_letters,
-            new_ids=self.new_ids if self.has_event_ids else None,
+            new_ids=self.new_ids if self.is_of_users else None,
             ids_until=self.ids_until,
             clock=max((stamp for stamp in stamps if stamp is not None), default=None),
             via=newest.via,

@@ -13,13 +13,13 @@ from spark_wan.errors import (
     EPOCHS,
     LEDGER,
     NEW_SITE,
+    RESEND_TO_NEW_SITE,
     SOURCE,
     SYNC,
     LedgerError,
     LogGapError,
     WanError,
     copy_advice,
-    resend_advice,
 )
 from spark_wan.events.columns import fingerprint
 from spark_wan.ledger.progress import Progress, origin_of
@@ -101,8 +101,7 @@ class StreamPlanner:
                 manifest = self.log.read(epoch)
                 self._check_order(manifest, plan.log_id, before)
                 plan.log_id, before = manifest.log_id, manifest
-                for_site = self.site in manifest.addressees
-                above = _above(_Epoch(manifest, ahead, self.log.accepts)) if for_site else None
+                above = _above(_Epoch(manifest, ahead, self.log.accepts, self.site))
             except WanError as error:
                 return plan.hold(epoch, error, manifest)
             if above is None:
@@ -114,7 +113,7 @@ class StreamPlanner:
                 plan.new.append(PlannedEpoch(manifest, above))
                 plan.size += manifest.bytes
                 last = -1 if manifest.kind == EVENTS else manifest.last_version
-                ahead.advance(origin_of(manifest), last, manifest)
+                ahead.advance(origin_of(manifest), last, manifest, manifest.written_at_origin)
         return plan
 
     def _note_applied(self, epochs: Sequence[int], plan: StreamPlan) -> None:
@@ -234,6 +233,7 @@ class _Epoch:
     manifest: Manifest
     progress: Progress
     accepts: Callable[[str], bool]
+    site: str
 
     @property
     def where(self) -> str:
@@ -250,6 +250,20 @@ class _Epoch:
         return self.progress.positions.get((self.manifest.stream, self.manifest.log_id), 0)
 
     @property
+    def is_known_at_origin(self) -> bool:
+        """Whether it was applied, by the log of its origin: it may have come by another stream."""
+        root = self.manifest.written_at_origin
+        return root is not None and self.progress.has(root)
+
+    @property
+    def goes_on_at_origin(self) -> bool:
+        """Whether all before it was applied, by the log of its origin."""
+        root = self.manifest.written_at_origin
+        if root is None or root.epoch == 1:
+            return False
+        return self.progress.positions.get((root.stream, root.log_id), 0) == root.epoch - 1
+
+    @property
     def applied_logs(self) -> list[tuple[str, int]]:
         """All logs of the stream of which something is applied, and through which epoch."""
         return sorted(
@@ -260,11 +274,18 @@ class _Epoch:
 
 
 def _above(epoch: _Epoch) -> int | None:
-    """Return the version above which an epoch's rows are new, None for a known epoch. Raises
-    LogGapError or LedgerError for one that is neither."""
+    """Return the version above which an epoch's rows are new, None for a known epoch, or one that
+    is not for this site. Raises LogGapError or LedgerError for one that is neither."""
     manifest, through = epoch.manifest, epoch.through
+    for_site = epoch.site in manifest.addressees
     if manifest.kind == EVENTS:
-        known, rules = manifest.epoch <= epoch.position, _USER_STREAM
+        known = manifest.epoch <= epoch.position or epoch.is_known_at_origin
+        rules = _USER_STREAM_GOES_ON if epoch.goes_on_at_origin else _USER_STREAM
+        if not (known or for_site):
+            _check_sent_here(epoch)
+            return None
+    elif not for_site:
+        return None  # its versions are missed when the next ones come
     else:
         known = through >= 0 and manifest.last_version <= through
         rules = _FIRST_CONTACT if through < 0 else _NEXT_VERSIONS
@@ -337,6 +358,25 @@ def _check_versions(epoch: _Epoch) -> None:
         )
 
 
+def _check_sent_here(epoch: _Epoch) -> None:
+    """Every epoch of a user stream has events that no later one tells of."""
+    manifest = epoch.manifest
+    if not epoch.accepts(manifest.log_id):
+        raise LogGapError(
+            f"{epoch.where} was not sent to site {epoch.site}, which gets the stream by the "
+            "topology: it was added since. The stream is held, so that the site does not go "
+            f"without these events. {_earlier_events(manifest)}",
+            needs=EPOCHS,
+        )
+
+
+def _earlier_events(manifest: Manifest) -> str:
+    return (
+        f"{RESEND_TO_NEW_SITE} Or do without them, or have them already: `spark-wan receive "
+        f"--decide {manifest.table}@{manifest.log_id}={NEW_LOG}`."
+    )
+
+
 def _check_earlier_events(epoch: _Epoch) -> None:
     """The first epoch of a log has the first events of its stream, or the user does without."""
     manifest = epoch.manifest
@@ -344,9 +384,7 @@ def _check_earlier_events(epoch: _Epoch) -> None:
         raise LogGapError(
             f"{epoch.where} is the first of its log, but the stream has earlier events: the site "
             "that forwards it began in the middle, because they were removed from the channel "
-            "before. The stream is held. To get the earlier events, "
-            f"{resend_advice(True)}; or do without them, or have them already: `spark-wan receive "
-            f"--decide {manifest.table}@{manifest.log_id}={NEW_LOG}`.",
+            f"before. The stream is held. {_earlier_events(manifest)}",
             needs=EPOCHS,
         )
 
@@ -372,7 +410,8 @@ def _check_epochs(epoch: _Epoch) -> None:
         raise LogGapError(
             f"{epoch.where} is the first in the log, but this site has applied only through "
             f"{epoch.position}: the epochs between were removed before this site read them. The "
-            f"stream is held. Restore the missing manifests in the channel; or {_RESEND}",
+            "stream is held. Restore the missing manifests in the channel; or for a copy from "
+            f"another site that has the table run {SYNC}; without one, {_RESEND}",
             needs=EPOCHS,
         )
 
@@ -381,5 +420,6 @@ _Rules = tuple[Callable[[_Epoch], None], ...]
 _FIRST_CONTACT: _Rules = (_check_source, _check_ledger, _check_start)
 _NEXT_VERSIONS: _Rules = (_check_no_snapshot, _check_versions)
 _USER_STREAM: _Rules = (_check_ledger, _check_earlier_events, _check_log, _check_epochs)
+_USER_STREAM_GOES_ON: _Rules = (_check_ledger,)
 """What an epoch must satisfy to be applied, in this order; the first rule that it breaks holds the
 stream."""

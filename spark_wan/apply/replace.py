@@ -27,6 +27,7 @@ from spark_wan.errors import TargetError, WanError
 from spark_wan.events.columns import column_paths
 from spark_wan.ledger.applied_columns import AppliedColumns
 from spark_wan.ledger.ledger import Ledger
+from spark_wan.ledger.progress import entry_of
 from spark_wan.runtime.progress import under_way
 from spark_wan.steps import Steps
 from spark_wan.wire.manifest import Manifest
@@ -41,6 +42,18 @@ class Outcome(Enum):
     WRITTEN = "it takes the place of all rows"
     KNOWN = "the table has it, by its marks"
     BEHIND = "the table has more"
+
+
+@dataclass(frozen=True)
+class _Number:
+    """The number of an apply, and the state of the table before it."""
+
+    apply: int | None
+    """None: there is no table."""
+    version: int
+    """The table's newest version; -1: it has none."""
+    is_known: bool
+    """Whether the ledger knows the table."""
 
 
 @dataclass
@@ -58,17 +71,21 @@ class CopyWriter:
 
     def outcome(self, manifest: Manifest) -> Outcome:
         """Return what :meth:`put` would come to now. Writes nothing."""
-        is_known = self._number(write=False)[1]
-        return self._outcome(manifest, is_known)
+        return self._outcome(manifest, self._number(write=False).is_known)
 
     def put(self, new_change: Callable[[], Change]) -> Steps[tuple[Outcome, Change]]:
         """Put a copy in place of all rows, and again while other writers of the table are faster.
         ``new_change`` returns it, with nothing read yet."""
+        is_late = False
         for _ in range(ATTEMPTS):
             self.check_stopped()
             change = new_change()
             try:
-                return (yield from self._put(change)), change
+                outcome = yield from self._put(change, is_late)
+                is_late = change.compared and self.ledger.local_commits > 0
+                if is_late:
+                    raise Replan("somebody wrote to the table while it was compared with the copy")
+                return outcome, change
             except Replan as reason:
                 log.info("%s: %s; taking the copy again", self.table, reason)
         raise TargetError(
@@ -76,14 +93,15 @@ class CopyWriter:
             "table. A receiver will retry; a backup can be adopted again."
         )
 
-    def _put(self, change: Change) -> Steps[Outcome]:
+    def _put(self, change: Change, once_more: bool) -> Steps[Outcome]:
+        """Put the copy in place, ``once_more`` also if the table has it."""
         manifest = change.newest
-        apply_number, is_known = self._number()
-        if apply_number is None:
+        number = self._number()
+        if number.apply is None:
             self.target.create(change.epochs[0])
             raise Replan("the table was created")
         yield "take.2 caught-up"
-        outcome = self._outcome(manifest, is_known)
+        outcome = self._outcome(manifest, number.is_known and not once_more)
         if outcome is not Outcome.WRITTEN:
             return outcome
         rows, size = change.rows_and_bytes
@@ -94,7 +112,7 @@ class CopyWriter:
                 self.target.resolve(change)
                 yield "take.4 resolved"
                 self.check_stopped()
-                mark = self._mark(manifest, change, apply_number)
+                mark = self._mark(manifest, change, number)
                 self.target.record(change, mark)
                 yield "take.5 recorded"
                 self.target.write(change, mark)
@@ -104,23 +122,24 @@ class CopyWriter:
         self.ledger.catch_up(self.target)
         if mark.token not in self.ledger.tokens:
             raise WriteConflict(
-                f"another receiver has used apply number {apply_number}, and Delta skipped this "
+                f"another receiver has used apply number {number.apply}, and Delta skipped this "
                 "write"
             )
         yield "take.7 ledgered"
         return outcome
 
-    def _number(self, write: bool = True) -> tuple[int | None, bool]:
-        """Return the number of this apply, whatever state the table and its ledger are in (None:
-        there is no table), and whether the ledger knows the table."""
+    def _number(self, write: bool = True) -> _Number:
+        """Return the number of this apply, whatever state the table and its ledger are in."""
         try:
-            return self.ledger.catch_up(self.target, write), True
+            return _Number(
+                self.ledger.catch_up(self.target, write), self.ledger.known_version, is_known=True
+            )
         except WanError as error:
             if error.needs is None:
                 raise
             if self.target.table_id() is None:
-                return None, False
-            return self.ledger.number_of_copy(self.target), False
+                return _Number(None, -1, is_known=False)
+            return _Number(*self.ledger.number_of_copy(self.target), is_known=False)
 
     def _outcome(self, manifest: Manifest, is_known: bool) -> Outcome:
         if is_known and self._is_taken(manifest):
@@ -129,8 +148,11 @@ class CopyWriter:
 
     def _is_taken(self, manifest: Manifest) -> bool:
         """Whether the table has this copy, by the ledger."""
-        place = (manifest.stream, manifest.log_id)
-        return self.ledger.progress.positions.get(place, 0) >= manifest.epoch
+        return self._position(manifest.stream, manifest.log_id) >= manifest.epoch
+
+    def _position(self, stream: str, log_id: str) -> int:
+        """Return through which epoch a log is applied, by the ledger."""
+        return self.ledger.progress.positions.get((stream, log_id), 0)
 
     def _has_more(self, manifest: Manifest) -> bool:
         """Whether the table has more than the copy: what came after it may be trimmed already."""
@@ -139,18 +161,21 @@ class CopyWriter:
         copied = {(site, table, rows): v for site, table, rows, v in manifest.copy.vector}
         if any(through.get(origin, -1) > version for origin, version in copied.items()):
             return True
+        # Of a log that the copy knows nothing of, the site takes the events again behind it.
+        if any(self._position(stream, log_id) > e for stream, log_id, e, _ in manifest.copy.logs):
+            return True
         # Of a later source table: who made the copy has not got so far.
         return not self.from_writer and not through.keys() <= copied.keys()
 
-    def _mark(self, manifest: Manifest, change: Change, apply_number: int) -> Mark:
-        assert manifest.copy is not None
+    def _mark(self, manifest: Manifest, change: Change, number: _Number) -> Mark:
+        assert manifest.copy is not None and number.apply is not None
         applied = change.applied(self.ledger.dead_letters.get(manifest.stream, 0))
         return self.ledger.mark(
-            apply_number,
+            number.apply,
             applied,
             AppliedColumns().with_columns(column_paths(manifest.schema)),
             vector=manifest.copy.vector,
-            logs=((applied.stream, applied.log_id, applied.epoch, applied.fingerprint),),
+            logs=(*manifest.copy.logs, entry_of(applied)),
             local=0,
-            replaced=self.ledger.known_version,
+            replaced=number.version,
         )

@@ -28,13 +28,14 @@ from spark_wan.errors import (
     UntrustedError,
     WanError,
 )
+from spark_wan.events.operations import EVENT_ID_COLUMNS
 from spark_wan.ledger.ledger import Ledger
 from spark_wan.ledger.progress import origin_of
 from spark_wan.log.inbound import InboundLog
 from spark_wan.log.stream_log import StreamLog
 from spark_wan.steps import Steps
 from spark_wan.wire.ack import Ack, Wanted
-from spark_wan.wire.manifest import Manifest
+from spark_wan.wire.manifest import EVENT_IDS, ROWS, USER_TABLE_ID, Manifest
 
 
 @dataclass
@@ -133,7 +134,7 @@ class CopyTaker:
             manifest.copy is not None
             and manifest.via is None
             and manifest.addressees == (self.site,)
-            and (_has_rows(manifest) or not (manifest.copy.vector or manifest.frames))
+            and (_has_rows(manifest) or not (manifest.copy.has_rows or manifest.frames))
         )
 
     def _answered(
@@ -150,8 +151,10 @@ class CopyTaker:
             )
 
     def _take(self, manifest: Manifest, result: ApplyResult, ack: Ack) -> Steps[None]:
-        parts = [PlannedEpoch(each, -1) for each in self._parts(manifest)]
-        outcome, change = yield from self._writer.put(lambda: Change(parts))
+        parts = self._parts(manifest)
+        ids = parts[0] if _content(parts[0]) == EVENT_IDS else None
+        rows = [PlannedEpoch(each, -1) for each in parts if each is not ids]
+        outcome, change = yield from self._writer.put(lambda: Change(rows, copied_ids=ids))
         if outcome is Outcome.BEHIND:
             self._ask_again(manifest, result, ack)
         elif outcome is Outcome.WRITTEN:
@@ -176,8 +179,11 @@ class CopyTaker:
                 disjoint=part.disjoint,
                 created=part.created,
                 signature=part.signature,
-                copy=replace(last.copy, part=number),
+                copy=replace(last.copy, part=number, content=ROWS),
             )
+            if number == 1 and last.copy.logs:
+                ids = replace(last.copy, part=1, content=EVENT_IDS)
+                expected = replace(expected, schema=EVENT_ID_COLUMNS, copy=ids)
             if part != expected:
                 raise UntrustedError(
                     f"{self.log.stream}: manifest {part.epoch} is not part {number} of the copy "
@@ -194,9 +200,9 @@ class CopyTaker:
         self.log.put_ack(replace(ack, wanted=wanted))
         result.awaits_copy, result.held = True, manifest.epoch
         result.cause = (
-            f"{self.table}: this site has applied more than the copy of version "
-            f"{manifest.last_version} has. Another copy was asked for; until it is here, nothing "
-            "else is applied to the table."
+            f"{self.table}: this site has applied more than the copy in manifest {manifest.epoch} "
+            "has. Another copy was asked for; until it is here, nothing else is applied to the "
+            "table."
         )
 
     def _hold(self, result: ApplyResult, error: WanError) -> None:
@@ -225,4 +231,10 @@ def _answers(manifest: Manifest, wanted: Wanted) -> bool:
 def _has_rows(manifest: Manifest) -> bool:
     """Whether a copy has the rows of a version, and says so."""
     assert manifest.copy is not None
+    if manifest.table_id == USER_TABLE_ID:
+        return bool(manifest.copy.logs) and not manifest.copy.vector
     return (*origin_of(manifest), manifest.last_version) in manifest.copy.vector
+
+
+def _content(manifest: Manifest) -> str | None:
+    return manifest.copy.content if manifest.copy is not None else None

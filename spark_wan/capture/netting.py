@@ -102,10 +102,11 @@ def _net_groups(
     if len(pairs):
         keep[pairs] = ~_equal_rows(content, starts[pairs], winners[pairs])
     ops = np.where(has_new, np.where(has_old, Operation.PUT, Operation.CREATE), Operation.DESTROY)
-    chosen = pa.array(winners[keep])
-    events = with_event_columns(
-        ops[keep], rows.column(COMMIT_VERSION).take(chosen), content.take(chosen)
-    )
+    versions = rows.column(COMMIT_VERSION)
+    if len(starts) < rows.num_rows or not keep.all():
+        chosen = pa.array(winners[keep])
+        versions, content = versions.take(chosen), content.take(chosen)
+    events = with_event_columns(ops[keep], versions, content)
     return events, rows.filter(pa.array(duplicates)), int(still_there.sum())
 
 

@@ -307,15 +307,16 @@ class DeltaSource:
         part: Part = ALL_PARTS,
         source_version: int | None = None,
         size: int | None = None,
+        choose: Callable[[DataFrame], DataFrame] = lambda rows: rows,
     ) -> CaptureResult:
         """Publish the columns of ``schema`` of the rows of a version, or of a part of it, as
         ``create`` events of the ``source_version``; None: of this one. ``size``: of the version's
-        files, in bytes, if it is known."""
+        files, in bytes, if it is known. ``choose`` returns which rows."""
         from pyspark.sql import functions as F
 
         number = F.lit(version if source_version is None else source_version)
         with self._errors(schema):
-            frame = self._at(version)
+            frame = choose(self._at(version))
             estimate = frame.count() // part.of
             size = None if size is None else size // part.of
             frame = self._part_of(frame, part)

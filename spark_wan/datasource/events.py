@@ -43,12 +43,10 @@ from spark_wan.log.stream_log import StreamLog
 from spark_wan.log.writer import CheckpointStore, LogWriter, StreamSettings, remove_unnamed
 from spark_wan.steps import Steps
 from spark_wan.wire.frame import FrameRef
-from spark_wan.wire.manifest import EVENTS, Manifest, WriteRef
+from spark_wan.wire.manifest import EVENTS, USER_TABLE_ID, Manifest, WriteRef
 
 KEPT_WRITES = 100
 """Number of (query, batch, digest) triples that a manifest keeps, to recognise an equal replay."""
-USER_TABLE_ID = "events"
-"""The table ID of a user stream: its rows come from no table."""
 
 _OPERATIONS = {"create": Operation.CREATE, "put": Operation.PUT, "destroy": Operation.DESTROY}
 _INTEGERS = ("byte", "short", "integer", "long")

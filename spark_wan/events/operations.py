@@ -21,12 +21,22 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping
 from enum import IntEnum
 from typing import Any
 
 OP, VERSION, ID, SEQUENCE, TIME = "_wan_op", "_wan_version", "_wan_id", "_wan_sequence", "_wan_time"
 CONTENT = "_wan_content"
 """Column with the hash of a user's event, its operation and columns. Receivers compute it."""
+EVENT_ID_COLUMNS: Mapping[str, Any] = {
+    "type": "struct",
+    "fields": [
+        {"name": name, "type": kind, "nullable": True, "metadata": {}}
+        for name, kind in (("event_id", "string"), ("content", "string"), ("time", "long"))
+    ],
+}
+"""The event IDs of a copy, as Spark's schema JSON: the ID, the content hash, and the time, as
+above."""
 RESERVED_PREFIX = "_wan_"
 
 

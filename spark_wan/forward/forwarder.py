@@ -295,5 +295,6 @@ class Forwarder:
             disjoint=manifest.disjoint,
             clock=manifest.clock,
             via=reference(manifest),
+            root=manifest.written_at_origin,
             **versions,
         )

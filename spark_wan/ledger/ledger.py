@@ -141,19 +141,21 @@ class Ledger(Total):
         last = target.last_transaction(transaction_name(self.site, self.table, target_id))
         if last is not None and last <= self.last_apply:
             return False
-        copies = [
-            LedgerRow(target_id, commit.version, mark)
-            for commit in target.history(-1)
-            if (mark := Mark.read(commit.metadata, self.site, self.table)) is not None
-            and mark.replaced is not None
-            and mark.apply > self.last_apply
-        ]
-        if not copies:
+        copy: LedgerRow | None = None
+        own: list[int] = []
+        for commit in target.history(-1):
+            mark = Mark.read(commit.metadata, self.site, self.table)
+            if commit.changes_rows_here:
+                own.append(commit.version)
+            if mark is not None and mark.replaced is not None and mark.apply > self.last_apply:
+                mark = replace(mark, local=_local_commits_of_copy(mark, own))
+                copy = LedgerRow(target_id, commit.version, mark)
+        if copy is None:
             return False
         self.forget()
         self._load()
-        self.take_up(None, copies[-1:])
-        self._unwritten, self._unchecked = copies[-1:], copies[-1:]
+        self.take_up(None, [copy])
+        self._unwritten, self._unchecked = [copy], [copy]
         self._read_version, self._read_identity = -1, None
         return True
 
@@ -184,10 +186,11 @@ class Ledger(Total):
                 is_second = True
         return not commits or commits[0].version > 0
 
-    def number_of_copy(self, target: TargetHistory) -> int:
+    def number_of_copy(self, target: TargetHistory) -> tuple[int, int]:
         """Return the apply number of a copy into a table that the ledger cannot catch up with: one
-        that neither the ledger nor the table has seen. Raises LedgerError; TableReplacedError for
-        a table that another one of the topology has its rows in."""
+        that neither the ledger nor the table has seen; and the table's newest version. Raises
+        LedgerError; TableReplacedError for a table that another one of the topology has its rows
+        in."""
         known = self.last_apply
         self.forget()  # another receiver may have taken a copy into a table that is gone
         self._load()
@@ -201,7 +204,8 @@ class Ledger(Total):
             )
         marks = (Mark.read(commit.metadata, self.site, self.table) for commit in commits)
         seen = [mark.apply for mark in marks if mark is not None]
-        return max(known, self.last_apply, target.last_transaction(name) or 0, *seen, 0) + 1
+        number = max(known, self.last_apply, target.last_transaction(name) or 0, *seen, 0) + 1
+        return number, commits[-1].version if commits else -1
 
     def mark(
         self, apply_number: int, applied: AppliedStream, columns: AppliedColumns, **more: Any
@@ -611,9 +615,7 @@ class Ledger(Total):
             row = marked.get(commit.version)
             if row is not None:
                 if row.mark.replaced is not None:
-                    # What came while the copy was written is still there.
-                    since = sum(version > row.mark.replaced for version in own)
-                    number, known = (row.mark.local or 0) + since, True
+                    number, known = _local_commits_of_copy(row.mark, own), True
                 elif row.mark.local is not None:
                     number, known = max(number, row.mark.local), True
                 mark = replace(row.mark, local=number if known else None)
@@ -622,3 +624,10 @@ class Ledger(Total):
                 number += 1
                 own.append(commit.version)
         return _LocalCommits(counted, number, known)
+
+
+def _local_commits_of_copy(mark: Mark, own: Sequence[int]) -> int:
+    """Return the number of local commits with the commit of a copy. ``own``: the versions of those
+    before it. What came while the copy was written may still be there."""
+    assert mark.replaced is not None
+    return (mark.local or 0) + sum(version > mark.replaced for version in own)

@@ -12,7 +12,7 @@ def doubts(total: Total) -> Iterator[str]:
     """Yield why the rows are not, or may not be, those that the origin had at the version that the
     newest mark names; by a ledger that has caught up with the table."""
     letters = sum(total.dead_letters.values())
-    if not total.progress.vector:
+    if not (total.progress.vector or total.progress.logs):
         yield "the site has applied nothing of it"
     if total.progress.lost:
         yield "the ledger has lost marks"

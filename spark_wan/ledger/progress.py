@@ -61,11 +61,17 @@ class Progress:
             dict(self.through), dict(self.positions), dict(self.fingerprints), self.lost
         )
 
-    def advance(self, origin: Origin, through: int, applied: LogEpoch) -> None:
-        """Take up an applied epoch; ``through``: the origin's version, or -1. Never goes back."""
+    def advance(
+        self, origin: Origin, through: int, applied: LogEpoch, root: LogEpoch | None = None
+    ) -> None:
+        """Take up an applied epoch; ``through``: the origin's version, or -1; ``root``: of a user
+        stream that was forwarded, the epoch as its origin wrote it. Never goes back."""
         vector = [(*origin, through)] if through >= 0 else []
-        log = (applied.stream, applied.log_id, applied.epoch, applied.fingerprint)
-        self.add(vector, [log])
+        self.add(vector, [entry_of(each) for each in (applied, root) if each is not None])
+
+    def has(self, epoch: LogEpoch) -> bool:
+        """Whether an epoch of a log is applied."""
+        return self.positions.get((epoch.stream, epoch.log_id), 0) >= epoch.epoch
 
     def add(self, vector: Iterable[VectorEntry], logs: Iterable[LogEntry]) -> None:
         """Take up what a mark says of some origins and logs. Never goes back."""
@@ -77,6 +83,11 @@ class Progress:
             if epoch > self.positions.get(place, 0):
                 self.positions[place] = epoch
                 self.fingerprints[place] = fingerprint
+
+
+def entry_of(epoch: LogEpoch) -> LogEntry:
+    """Return what a mark says of the log of an epoch that was applied."""
+    return (epoch.stream, epoch.log_id, epoch.epoch, epoch.fingerprint)
 
 
 def origin_of(manifest: Manifest) -> Origin:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -106,14 +106,14 @@ class BatchPublisher:
         One event larger than ``limits.bytes`` travels alone.
         """
         waiting: list[pa.RecordBatch] = []
-        boundaries: list[int] = []
+        boundaries = np.zeros(0, np.int64)
         count = size = 0
         for events, starts in batches:
             if events.num_rows == 0:
                 continue
             waiting.append(events)
             starts = np.arange(events.num_rows) if starts is None else starts
-            boundaries += (starts + count).tolist()
+            boundaries = np.concatenate([boundaries, starts + count])
             count += events.num_rows
             size += events.nbytes
             while count > self.limits.rows or (size > self.limits.bytes and count > 1):
@@ -124,7 +124,7 @@ class BatchPublisher:
                 yield rows.slice(0, at)
                 rest = rows.slice(at)
                 waiting, count, size = [rest], rest.num_rows, rest.nbytes
-                boundaries = [start - at for start in boundaries if start >= at]
+                boundaries = boundaries[boundaries >= at] - at
         if count:
             yield pa.concat_batches(waiting)
 
@@ -136,14 +136,14 @@ class BatchPublisher:
                 fit = max(1, fit // 2)
         return fit
 
-    def _boundary(self, boundaries: Sequence[int], target: int, count: int) -> int | None:
+    def _boundary(self, boundaries: np.ndarray, target: int, count: int) -> int | None:
         """Return the last boundary in 1..target; without one, ``target``, which splits a key's run.
 
         None: ``target`` is all the rows that there are; wait for more.
         """
         place = int(np.searchsorted(boundaries, target, side="right")) - 1
         if place >= 0 and boundaries[place] > 0:
-            return boundaries[place]
+            return int(boundaries[place])
         if target >= count:
             return None
         self.split_runs = True

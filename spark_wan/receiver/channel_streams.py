@@ -21,8 +21,10 @@ from spark_wan.receiver.record import ReceiverRecordKeeper
 from spark_wan.receiver.stream import Due, InboundStream, TableStatus
 from spark_wan.runtime.progress import LONG, works
 from spark_wan.topology.model import Table, Topology, copied_stream
+from spark_wan.topology.routes import streams_of
 from spark_wan.topology.signing import receiving_trust
 from spark_wan.units import milliseconds
+from spark_wan.wire.manifest import EVENTS, Manifest
 from spark_wan.wire.names import shown
 
 ACKS_INTERVAL = 30.0
@@ -253,7 +255,7 @@ class ChannelStreams:
             except WanError as error:
                 stream.refuse(listing, None, str(error), self.site)
                 return None
-            if self.site not in manifest.addressees:
+            if self.site not in manifest.addressees and not self._lacks(manifest):
                 stream.status = None  # it may be held from when it could not be read
                 stream.finish(listing)
                 return None
@@ -271,3 +273,16 @@ class ChannelStreams:
             stream.is_copy = copied_stream(stream.name) is not None
             stream.table = manifest.table
         return stream.table
+
+    def _lacks(self, manifest: Manifest) -> bool:
+        """Whether this site gets a user stream by the topology, though its newest epoch was not
+        sent here: it was added since, and nobody writes an epoch that says so."""
+        table = self.topology.tables.get(manifest.table)
+        return (
+            manifest.kind == EVENTS
+            and table is not None
+            and any(
+                stream.name == manifest.stream and self.site in stream.addressees
+                for stream in streams_of(self.topology, table)
+            )
+        )

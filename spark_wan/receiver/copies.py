@@ -23,15 +23,17 @@ from spark_wan.ledger.tables import LedgerTables
 from spark_wan.log.ack_watch import AckWatch
 from spark_wan.log.frames import BatchLimits
 from spark_wan.log.writer import StreamSettings
+from spark_wan.receiver.copied_ids import RecordedEventIds
 from spark_wan.runtime.scheduler import Job
 from spark_wan.sender.copies import OutboundCopy, copy_settings, outbound_copy
 from spark_wan.sender.serve import Cut
 from spark_wan.target.delta_table import DeltaTarget
-from spark_wan.topology.model import Topology
+from spark_wan.topology.model import Topology, copied_stream
 from spark_wan.topology.routes import Serving, served_by
 from spark_wan.topology.signing import sending_trust
 from spark_wan.wire.frame import FrameHeader
 from spark_wan.wire.ledger import DeadLetter
+from spark_wan.wire.manifest import USER_TABLE_ID
 from spark_wan.wire.records import VersionRef
 
 
@@ -48,6 +50,8 @@ class AppliedTable:
     source: DeltaSource
     waits: Callable[[], bool]
     """Whether the site needs a copy of the table itself, or waits for one."""
+    recorded: RecordedEventIds | None = None
+    """The event IDs, if users' queries write the table; None: a sender captures it."""
     is_source = False
 
     def cut(self) -> Cut:
@@ -58,6 +62,13 @@ class AppliedTable:
             raise TargetError(f"{self._where} serves no copy: {doubt}")
         if self.waits():
             raise TargetError(f"{self._where} serves no copy: it needs or waits for one itself")
+        at = ledger.known_version
+        schema = self._travelling(self.source.schema_at(at))
+        read = VersionRef(str(ledger.target_id), at, self._identity(at) or "")
+        if self.recorded is not None:
+            logs = [each for each in ledger.progress.logs if copied_stream(each[0]) is None]
+            ids = self.recorded.cut(ledger)
+            return Cut(USER_TABLE_ID, -1, "", schema, (), read, tuple(logs), ids.floor, ids)
         vector = ledger.progress.vector
         own = [entry for entry in vector if entry[0] == self.settings.origin]
         if not own:
@@ -66,9 +77,6 @@ class AppliedTable:
                 "which writes the table"
             )
         _, table_id, _, version = own[-1]
-        at = ledger.known_version
-        schema = self._travelling(self.source.schema_at(at))
-        read = VersionRef(str(ledger.target_id), at, self._identity(at) or "")
         return Cut(table_id, version, "", schema, vector, read)
 
     def check(self, cut: Cut) -> None:
@@ -87,6 +95,11 @@ class AppliedTable:
             return self.source.rows_at(
                 cut.read.version, cut.schema, header, part=part, source_version=cut.version
             )
+
+    def write_ids(self, cut: Cut, header: FrameHeader) -> CaptureResult:
+        assert self.recorded is not None
+        with self._another_site_can_serve():
+            return self.recorded.write(cut.ids, header)
 
     def _identity(self, version: int) -> str | None:
         """Return that of the table's commit of a version; None: the history has none."""
@@ -142,28 +155,36 @@ def peer_copy(
     session, sender, table = CurrentSession(), by.sender, by.table
     site, received = topology.site(sender.site), topology.site(by.site).max_frame_bytes
     tables = LedgerTables(session, site.state)
-    source = DeltaSource(
-        session,
-        CapturedTable(table.name, table.location(site.name), table.keys, table.max_dead_letters),
-        channel=watch.channel,
-        limits=BatchLimits(
-            sender.batch_size,
-            sender.batch_bytes,
-            sender.max_frame_bytes,
-            digests=sending_trust(topology, sender).signer is not None,
-            received=f"{received:,} at site {by.site}",
-        ),
-        record_dead_letters=partial(_refuse_dead_letters, f"{table.name}: site {site.name}"),
-        note_duplicates=lambda rows: None,
-        storage=site.storage,
-    )
+
+    def source(location: str, keys: tuple[str, ...]) -> DeltaSource:
+        return DeltaSource(
+            session,
+            CapturedTable(table.name, location, keys, table.max_dead_letters),
+            channel=watch.channel,
+            limits=BatchLimits(
+                sender.batch_size,
+                sender.batch_bytes,
+                sender.max_frame_bytes,
+                digests=sending_trust(topology, sender).signer is not None,
+                received=f"{received:,} at site {by.site}",
+            ),
+            record_dead_letters=partial(_refuse_dead_letters, f"{table.name}: site {site.name}"),
+            note_duplicates=lambda rows: None,
+            storage=site.storage,
+        )
+
+    settings, recorded = copy_settings(by), None
+    if table.source == "sink":
+        ids = source(tables.location("event_ids"), ())
+        recorded = RecordedEventIds(tables, table.name, settings.origin, ids)
     applied = AppliedTable(
-        copy_settings(by),
+        settings,
         site.name,
         Ledger(site.name, table.name, DeltaLedgerStore(tables)),
         DeltaTarget.at(session, site, table, channel=watch.channel, ledger=tables),
-        source,
+        source(table.location(site.name), table.keys),
         waits,
+        recorded,
     )
     return outbound_copy(
         job, topology, watch, by, source=applied, session=session, available_now=available_now

@@ -41,6 +41,7 @@ from spark_wan.errors import (
     UnsupportedTypeError,
 )
 from spark_wan.events.columns import check_columns, check_keys
+from spark_wan.events.operations import EVENT_ID_COLUMNS
 from spark_wan.log.frame_age import ORPHAN_AGE, newest_frames
 from spark_wan.log.lost_logs import NewLog
 from spark_wan.log.stream_log import StreamLog
@@ -50,8 +51,8 @@ from spark_wan.sender.publish import SourceTable
 from spark_wan.steps import Steps
 from spark_wan.wire.ack import Wanted
 from spark_wan.wire.frame import FrameHeader
-from spark_wan.wire.manifest import COPY, CopyOf, Manifest
-from spark_wan.wire.mark import VectorEntry
+from spark_wan.wire.manifest import COPY, EVENT_IDS, CopyOf, Manifest
+from spark_wan.wire.mark import LogEntry, VectorEntry
 from spark_wan.wire.records import VersionRef
 
 log = logging.getLogger(__name__)
@@ -98,6 +99,12 @@ class Cut:
     vector: tuple[VectorEntry, ...]
     read: VersionRef
     """The version of the table here that has the rows."""
+    logs: tuple[LogEntry, ...] = ()
+    """Of a user stream: how far each log is in the rows."""
+    floor: int | None = None
+    """The time, in microseconds since 1970 UTC, through which event IDs may have expired."""
+    ids: Any = None
+    """What the source needs to find the event IDs of the rows."""
 
 
 class CopySource(Protocol):
@@ -118,6 +125,10 @@ class CopySource(Protocol):
 
     def write(self, cut: Cut, header: FrameHeader, part: Part) -> CaptureResult:
         """Write the frames with the rows of a part of a cut."""
+
+    def write_ids(self, cut: Cut, header: FrameHeader) -> CaptureResult:
+        """Write the frames with the event IDs of a cut of a user stream
+        (:data:`~spark_wan.events.operations.EVENT_ID_COLUMNS`)."""
 
 
 @dataclass
@@ -154,6 +165,9 @@ class PublishedTable:
 
     def write(self, cut: Cut, header: FrameHeader, part: Part) -> CaptureResult:
         return self.source.snapshot(cut.version, cut.schema, header, part)
+
+    def write_ids(self, cut: Cut, header: FrameHeader) -> CaptureResult:
+        raise NotImplementedError("the rows of a captured table have no event IDs")
 
     def _check_published(self, cut: Cut) -> None:
         """Check that the source is the table, and in the state, that the log of its events
@@ -360,13 +374,15 @@ class CopyServer:
         self._check_reaches(wanted, cut)
         self._tidy()
         rows, size = self.source.amount(cut)
-        return _Plan(cut, 0, parts_of(size, self.rate), rows, size)
+        return _Plan(cut, 0, parts_of(size, self.rate) + bool(cut.logs), rows, size)
 
     def _begun(self, last: Manifest | None, wanted: Wanted) -> _Plan | None:
         """Return the plan of the copy of which the log has some parts; None: there is none, or it
         cannot go on."""
         if last is None or last.copy is None or _request(last) != wanted.request:
             return None
+        if last.copy.content == EVENT_IDS:
+            return None  # which columns the rows have, none of them says yet
         said = (last.origin, last.sent_to, last.addressees, last.keys)
         now = self.settings
         if said != (now.origin, now.sent_to, now.addressees, now.keys) or last.copy.read is None:
@@ -378,6 +394,8 @@ class CopyServer:
             last.schema,
             last.copy.vector,
             last.copy.read,
+            last.copy.logs,
+            last.copy.floor,
         )
         self.source.check(cut)
         return _Plan(cut, last.copy.part, last.copy.parts, *self.source.amount(cut))
@@ -385,22 +403,31 @@ class CopyServer:
     def _add(self, last: Manifest | None, cut: Cut, wanted: Wanted, part: Part) -> Steps[Manifest]:
         """Add a part behind the end of the log."""
         began = self.clock()
-        header = self.settings.header(cut.table_id, cut.schema, uuid.uuid4().hex)
-        captured = self._writer.all_or_nothing(
-            header.attempt, lambda: self.source.write(cut, header, part)
-        )
+        has_ids = part.number == 1 and bool(cut.logs)
+        schema = EVENT_ID_COLUMNS if has_ids else cut.schema
+        header = self.settings.header(cut.table_id, schema, uuid.uuid4().hex)
+
+        def write() -> CaptureResult:
+            if has_ids:
+                return self.source.write_ids(cut, header)
+            ids = int(bool(cut.logs))
+            return self.source.write(cut, header, Part(part.number - ids, part.of - ids))
+
+        captured = self._writer.all_or_nothing(header.attempt, write)
         yield "copy.3 frames-written"
         self._writer.all_or_nothing(header.attempt, lambda: self.source.check(cut))
-        copy = CopyOf(wanted.request, cut.vector, difference=wanted.difference)
+        copy = CopyOf(wanted.request, cut.vector, difference=wanted.difference, logs=cut.logs)
         if part.of > 1:
-            copy = replace(copy, part=part.number, parts=part.of, read=cut.read)
+            copy = replace(copy, part=part.number, parts=part.of, read=cut.read, floor=cut.floor)
+        if has_ids:
+            copy = replace(copy, content=EVENT_IDS)
         manifest = self._writer.following(
             last,
             self.settings,
             kind=COPY,
             table_id=cut.table_id,
-            schema=cut.schema,
-            first_version=0,
+            schema=schema,
+            first_version=min(0, cut.version),
             last_version=cut.version,
             start=True,
             commits=(),

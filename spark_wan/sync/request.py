@@ -215,13 +215,16 @@ def serving_sites(topology: Topology, table: str, site: str) -> Sequence[Serving
             f"{topology.file}: table {found.name} is not at site {name}. Add it below `tables:` "
             f"with `at: {{{name}: …}}`."
         )
-    if found.source != "table":
-        raise TopologyError(
-            f"{topology.file}: table {found.name} is written by a sink. There are no copies of "
-            "such tables yet: write the events again, with their IDs, to a new stream."
-        )
     if sites := serving(topology, found, name):
         return sites
+    if found.source == "sink":
+        raise TopologyError(
+            f"{topology.file}: nobody serves a copy of table {found.name} to site {name}: users' "
+            "queries write its events, and no sender of another site that has the table has "
+            f"{name} among its remotes. Sites that are not in accept_from, or sign nothing though "
+            "the writer does, are not asked. Add such a sender; or write the events again, with "
+            "their IDs, to a new stream."
+        )
     primary = topology.site(name).sync_from == "primary"
     why = f", and sync_from of site {name} is primary" if primary else ""
     raise TopologyError(

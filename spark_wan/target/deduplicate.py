@@ -1,10 +1,12 @@
-"""Stage *deduplicate*: drops the events of user streams that were applied before."""
+"""Stage *deduplicate*: drops the events of user streams that were applied before, and takes up the
+IDs of those of which a copy has the rows.
+"""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from pyspark.sql import Window
+from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 from spark_wan.apply.change import Change
@@ -50,3 +52,20 @@ def deduplicate(change: Change, rows: EventRows, applied: AppliedEventIds) -> Ev
     change.ids_until = None if counted["timeless"] else counted["until"]
     frame = judged.where(new).drop(KNOWN, _NTH, _FIRST)
     return replace(rows, frame=frame, new_ids=frame.select(ID, CONTENT, TIME))
+
+
+def with_copied_ids(change: Change, rows: EventRows, copied: DataFrame) -> EventRows:
+    """Return the rows of a copy with the event IDs that came with them, counted in ``change``."""
+    ids = rows.persist(
+        copied.select(
+            F.col("event_id").alias(ID), F.col("content").alias(CONTENT), F.col("time").alias(TIME)
+        )
+    )
+    (counted,) = ids.agg(
+        F.count(F.lit(1)).alias("new"),
+        F.count_if(F.col(TIME).isNull()).alias("timeless"),
+        F.max(TIME).alias("until"),
+    ).collect()
+    change.new_ids = counted["new"]
+    change.ids_until = None if counted["timeless"] else counted["until"]
+    return replace(rows, new_ids=ids)

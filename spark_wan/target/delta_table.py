@@ -33,6 +33,7 @@ from spark_wan.delta.sessions import CurrentSession, lost_session
 from spark_wan.delta.sql import reference
 from spark_wan.delta.tables import LogRetention, history, load, table_id
 from spark_wan.errors import FrameError, TargetError, WanError
+from spark_wan.events.operations import EVENT_ID_COLUMNS
 from spark_wan.ledger.applied_columns import AppliedColumns
 from spark_wan.ledger.applied_ids import AppliedEventIds
 from spark_wan.ledger.interfaces import TargetName, transaction_name
@@ -41,7 +42,7 @@ from spark_wan.target.backup_rows import backup_rows
 from spark_wan.target.column_changes import fitted
 from spark_wan.target.constraints import ConstraintReader
 from spark_wan.target.decode import FrameDecoder
-from spark_wan.target.deduplicate import deduplicate
+from spark_wan.target.deduplicate import deduplicate, with_copied_ids
 from spark_wan.target.evolve import SchemaEvolution, table_properties
 from spark_wan.target.judge import judge
 from spark_wan.target.partitions import partition_columns
@@ -52,6 +53,7 @@ from spark_wan.target.write import MarkedWrite, is_listable, may_replace, write
 from spark_wan.topology.model import MAX_DEAD_LETTERS, Site, Table
 from spark_wan.topology.values import is_path
 from spark_wan.wire.frame import MAX_FRAME_BYTES, decode_frame, most_bytes
+from spark_wan.wire.manifest import Manifest
 from spark_wan.wire.mark import LOCAL_ONLY, Mark
 
 log = logging.getLogger(__name__)
@@ -192,7 +194,7 @@ class DeltaTarget:
         newest = change.newest
         with self._errors():
             evolution = SchemaEvolution(
-                self.spark, self.location, self.name, users=change.has_event_ids
+                self.spark, self.location, self.name, users=change.is_of_users
             )
             target = evolution.evolve(newest.schema, applied)
             travelling = portable_schema(fitted(newest.schema, schema_json(target)))
@@ -233,6 +235,12 @@ class DeltaTarget:
         decoder = FrameDecoder(self.channel, change, schema, judged, max_frame_bytes=most)
         return decoder.frame(self.spark)
 
+    def _copied_ids(self, manifest: Manifest) -> DataFrame:
+        """Return the event IDs that a part of a copy has."""
+        part = Change([PlannedEpoch(replace(manifest, keys=()), -1)])
+        schema = StructType.fromJson(dict(EVENT_ID_COLUMNS))
+        return self._rows(part, schema, judged=False)[0]
+
     def _logged_schema(self, target: DataFrame) -> dict[str, Any]:
         shown = (self._id, schema_json(target))
         if self._logged is None or self._logged[0] != shown or self._refused:
@@ -245,6 +253,8 @@ class DeltaTarget:
             if change.has_event_ids:
                 ids = AppliedEventIds(self.ledger, self.table, change.newest.origin)
                 rows = deduplicate(change, rows, ids)
+            if change.copied_ids is not None:
+                rows = with_copied_ids(change, rows, self._copied_ids(change.copied_ids))
             rows = judge(rows)
             rows = resolve(change, rows)
             change.rows = count_dead_letters(change, rows, self.name, self.max_dead_letters)

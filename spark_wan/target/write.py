@@ -5,8 +5,9 @@
 reads the table once and only its keys, but takes the keys as a list, gives whole rows, and shows
 updates as deletes and inserts to a change feed: it is for small applies to plain tables
 (:func:`may_replace`). A *copy* takes the place of all rows: as an overwrite, or, where readers see
-which rows change or the table has columns of its own, as a MERGE of what differs. All find rows and
-write files in one transaction on one snapshot.
+which rows change or the table has columns of its own, as a MERGE of what differs
+(:mod:`spark_wan.target.difference`). All find rows and write files in one transaction on one
+snapshot; only what differs is found before, in an earlier version.
 
 ``txnAppId`` is the site, the table's name and the target's ID, ``txnVersion`` the apply number: of
 two writers with the same number, Delta lets one through.
@@ -14,7 +15,6 @@ two writers with the same number, Delta lets one through.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -33,15 +33,12 @@ from spark_wan.delta.sql import IN_LIST, quoted, reference
 from spark_wan.events.columns import SchemaJson, char_lengths
 from spark_wan.events.operations import OP, Operation
 from spark_wan.target.constraints import may_compute_columns
+from spark_wan.target.difference import difference
 from spark_wan.target.judge import widened
 from spark_wan.target.partitions import guarded
 from spark_wan.target.rows import EventRows
 from spark_wan.topology.values import is_path
 from spark_wan.wire.mark import Mark
-
-_NOT_COMPARED = re.compile("map<|variant|struct<|array<.*(float|double)")
-"""Types of values that Spark does not compare, nor tells 0.0 and -0.0 apart in, or that may have
-other fields at the target."""
 
 
 def write(change: Change, rows: EventRows, commit: MarkedWrite) -> None:
@@ -50,7 +47,11 @@ def write(change: Change, rows: EventRows, commit: MarkedWrite) -> None:
     # Without dropped events, the keys that were listed are those of the rows.
     whole = not change.dead_letters and not change.duplicates
     if change.is_copy:
-        commit.copy(rows, change.newest.schema, difference=change.only_differences)
+        if rows.keys and (change.only_differences or not rows.replaceable):
+            commit.difference(rows, change.newest.schema)
+            change.compared = True
+        else:
+            commit.overwrite(rows)
     elif not change.newest.keys:
         commit.append(rows)
     elif rows.key_list is not None and rows.replaceable and whole:
@@ -70,27 +71,23 @@ class MarkedWrite:
     mark: Mark
 
     def append(self, rows: EventRows) -> None:
-        """Append the events of a table without keys."""
-        frame = rows.frame.select(*select_columns(rows.columns))
-        if rows.constraints is not None:
-            frame = _widened(frame, rows.constraints.target.schema)
-        with self._session_with(frame) as (session, view):
-            self._save(session.table(view).write.mode("append"))
+        """Append the events of a table without keys, or none."""
+        self._save_all(rows, "append")
 
-    def copy(self, rows: EventRows, schema: SchemaJson, *, difference: bool = False) -> None:
-        """Let the rows take the place of all that are there. ``schema``: as they travel;
-        ``difference``: write only what differs."""
-        if rows.keys and (difference or not rows.replaceable):
-            fields = rows.frame.schema
-            types = {name: fields[name].dataType.simpleString() for name in rows.columns}
-            statement = partial(copy_statement, chars=char_lengths(schema), types=types)
-            self._merge(rows, statement)
-            return
-        frame = rows.frame.select(*select_columns(rows.columns))
-        if rows.constraints is not None:
-            frame = _widened(frame, rows.constraints.target.schema)
-        with self._session_with(frame) as (session, view):
-            self._save(session.table(view).write.mode("overwrite"))
+    def overwrite(self, rows: EventRows) -> None:
+        """Let the rows take the place of all that are there."""
+        self._save_all(rows, "overwrite")
+
+    def difference(self, rows: EventRows, schema: SchemaJson) -> None:
+        """Let the rows take the place of all that are there, and write only what differs.
+        ``schema``: the columns as they travel."""
+        chars = char_lengths(schema)
+        with (
+            self._session_with(rows.frame, "copy") as (session, view),
+            difference(session, self.location, rows, view, chars) as (found, number),
+        ):
+            rows = replace(rows, frame=found, key_list=None)
+            self.merge(rows, schema) if number else self.append(rows)
 
     def replace(self, rows: EventRows, key_list: KeyList) -> None:
         """Replace the rows with the listed keys by those of resolved events, at most one per key.
@@ -116,6 +113,13 @@ class MarkedWrite:
         else:
             writer.saveAsTable(reference(self.location))
 
+    def _save_all(self, rows: EventRows, mode: str) -> None:
+        frame = rows.frame.select(*select_columns(rows.columns))
+        if rows.constraints is not None:
+            frame = _widened(frame, rows.constraints.target.schema)
+        with self._session_with(frame) as (session, view):
+            self._save(session.table(view).write.mode(mode))
+
     def merge(self, rows: EventRows, schema: SchemaJson) -> None:
         """Merge resolved events, at most one per key. ``schema``: the columns as they travel."""
         statement = partial(merge_statement, chars=char_lengths(schema), key_list=rows.key_list)
@@ -137,9 +141,11 @@ class MarkedWrite:
             session.sql(statement(self.location, view, rows.keys, rows.columns)).collect()
 
     @contextmanager
-    def _session_with(self, frame: DataFrame) -> Iterator[tuple[SparkSession, str]]:
+    def _session_with(
+        self, frame: DataFrame, name: str = "rows"
+    ) -> Iterator[tuple[SparkSession, str]]:
         """Yield a session for the write, and the view that has the rows in it."""
-        view = f"wan_{self.mark.token}"
+        view = f"wan_{name}_{self.mark.token}"
         with copied_session(self.spark) as session:
             # With chars padded while they are read, Delta fails at a condition that has one.
             session.conf.set("spark.sql.readSideCharPadding", "false")
@@ -179,43 +185,6 @@ def merge_statement(
         f"VALUES ({', '.join(f's.{name}' for name in names)})",
     ]
     return " ".join(filter(None, clauses))
-
-
-def copy_statement(
-    location: str,
-    source: str,
-    keys: Sequence[str],
-    columns: Sequence[str],
-    *,
-    chars: Mapping[str, int],
-    types: Mapping[str, str],
-) -> str:
-    """Return the MERGE that makes a table equal to the rows of a copy. A row that is equal already
-    is not touched: readers of the table's change feed see what differs. Unless Spark does not
-    compare the columns: then all rows are updated. ``types``: of the columns of the copy."""
-    assigned = _assigned(keys, columns)
-    names = [quoted(name) for name in columns]
-    comparable = not any(map(_NOT_COMPARED.search, types.values()))
-    kinds = {quoted(name): kind for name, kind in types.items()}
-    equal = " AND ".join(_equal(name, kinds[name]) for name in assigned)
-    differs = f" AND NOT ({equal})" if comparable else ""
-    updates = ", ".join(f"t.{name} = s.{name}" for name in assigned)
-    clauses = [
-        f"MERGE INTO {reference(location)} t USING {source} s ON {_on(keys, chars)}",
-        f"WHEN MATCHED{differs} THEN UPDATE SET {updates}" if assigned else "",
-        f"WHEN NOT MATCHED THEN INSERT ({', '.join(names)})",
-        f"VALUES ({', '.join(f's.{name}' for name in names)})",
-        "WHEN NOT MATCHED BY SOURCE THEN DELETE",
-    ]
-    return " ".join(filter(None, clauses))
-
-
-def _equal(name: str, kind: str) -> str:
-    """Return the condition that a column has equal values. For Spark, 0.0 equals -0.0."""
-    equal = f"t.{name} <=> s.{name}"
-    if kind not in ("float", "double"):
-        return equal
-    return f"{equal} AND (CAST(t.{name} AS STRING) <=> CAST(s.{name} AS STRING))"
 
 
 def _assigned(keys: Sequence[str], columns: Sequence[str]) -> list[str]:

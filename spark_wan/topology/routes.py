@@ -95,8 +95,9 @@ class Serving:
 def serving(topology: Topology, table: Table, site: str) -> list[Serving]:
     """Return who may serve copies of a table to a site that does not write it, in the order in
     which they are asked: first the sites that have copies themselves, through any sender, then
-    those that write the table, through those that it is attached to."""
-    if table.source != "table" or site not in table.at or site in table.writers:
+    those that write the table, through those that it is attached to. A site whose users' queries
+    write the events has no table."""
+    if site not in table.at or site in table.writers:
         return []
     here = topology.site(site)
     signed = any(topology.site(writer).signing_keys for writer in table.writers)
@@ -110,6 +111,8 @@ def serving(topology: Topology, table: Table, site: str) -> list[Serving]:
         and (here.accept_from is None or sender.site in here.accept_from)
     ]
     peers = [each for each in found if not each.by_writer]
+    if table.source == "sink":
+        return peers
     if here.sync_from == "primary":
         peers = []
     writers = [each for each in found if each.by_writer and each.sender.name in table.senders]

@@ -43,6 +43,7 @@ import json
 import struct
 from dataclasses import asdict, dataclass
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from crc32c import crc32c
@@ -312,7 +313,7 @@ def _repeats(column: pa.Array) -> bool:
         return False
     # Rows come sorted by key, so the first ones say little: sample rows all over the batch.
     step = max(1, len(column) // _SAMPLE)
-    sample = column.take(pa.array(range(0, len(column), step), pa.int64()))
+    sample = column.take(pa.array(np.arange(0, len(column), step)))
     return len(sample) >= 8 and len(sample.unique()) * 2 <= len(sample)
 
 

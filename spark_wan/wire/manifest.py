@@ -42,6 +42,8 @@ The line ``WANM <version> <CRC-32C of what follows, 8 hexadecimal digits>``, the
                                     milliseconds since 1970 UTC); absent: unknown, or a user stream
 ``via``            object           the inbound epoch that was forwarded: ``stream``, ``log_id``,
                                     ``epoch``, ``fingerprint``; absent: the sender's site wrote it
+``root``           object           of a user stream: the epoch as its origin wrote it, like
+                                    ``via``; absent: it is ``via``, or without that, this one
 ``copy``           object           of a ``copy`` (see below); absent: it is none
 ``signature``      object           by the sender's site (:mod:`spark_wan.wire.signature`); absent:
                                     the site has no keys
@@ -49,7 +51,8 @@ The line ``WANM <version> <CRC-32C of what follows, 8 hexadecimal digits>``, the
 
 A ``capture`` holds the commits ``first_version`` to ``last_version`` of the source, whole. A
 ``snapshot`` holds the rows that were there at ``last_version``, and stands for everything through
-it; its ``first_version`` is 0. ``events`` are of a user stream; both versions are -1.
+it; its ``first_version`` is 0. ``events`` are of a user stream; both versions are -1, and so they
+are in a copy of its table.
 
 A ``copy`` is in a log of its own, for the one site that has asked for it. It holds the rows of the
 table at ``last_version``, and takes the place of all rows that the site has. The site that serves
@@ -68,6 +71,12 @@ it writes the table, or has a copy itself:
                                Only all of them together are a copy. All say the same of the table
 ``read``        object         what was read of the table at the site that serves it: ``table_id``,
                                ``version``, ``identity``; absent: it has one part
+``logs``        list of lists  of a user stream: how far each log is in the rows, as in a mark
+                               (stream, log ID, epoch, fingerprint); absent: none
+``content``     string         of a user stream: the first part has ``event_ids``, those of all
+                               events that are in the rows; absent: ``rows``
+``floor``       int            with ``event_ids``: the time, in microseconds since 1970 UTC, through
+                               which IDs may have expired; absent: none has
 ==============  =============  ====================================================================
 
 A manifest's fingerprint is the BLAKE2b of all its bytes, 32 hexadecimal digits. Version 2 is
@@ -90,7 +99,7 @@ from crc32c import crc32c
 
 from spark_wan.errors import ManifestError, NewerRecordError, UntrustedError
 from spark_wan.wire.frame import FrameRef
-from spark_wan.wire.mark import VectorEntry
+from spark_wan.wire.mark import LogEntry, VectorEntry
 from spark_wan.wire.names import is_safe, printable, shown
 from spark_wan.wire.records import (
     OR_RESTORE,
@@ -112,6 +121,10 @@ from spark_wan.wire.signature import KeyReference, Signature, Signer, is_signed_
 
 CAPTURE, SNAPSHOT, EVENTS, COPY = "capture", "snapshot", "events", "copy"
 KINDS = (CAPTURE, SNAPSHOT, EVENTS, COPY)
+ROWS, EVENT_IDS = "rows", "event_ids"
+"""What a part of a copy has."""
+USER_TABLE_ID = "events"
+"""The table ID of a user stream: its rows come from no table."""
 MAX_MANIFEST_BYTES = 64 * 2**20
 """Size of a manifest, at most: of some 300,000 frames."""
 _Data = bytes  # where a class has a member called bytes
@@ -137,6 +150,14 @@ class CopyOf:
     part: int = 1
     parts: int = 1
     read: VersionRef | None = None
+    logs: tuple[LogEntry, ...] = ()
+    content: str = ROWS
+    floor: int | None = None
+
+    @property
+    def has_rows(self) -> bool:
+        """Whether it says of what version or epochs the rows are."""
+        return bool(self.vector or self.logs)
 
     def answers(self, request: str) -> bool:
         """Whether a log that ends with this answers a request: by all parts of a copy, or by a
@@ -177,6 +198,7 @@ class Manifest:
     writes: tuple[WriteRef, ...] = ()
     clock: TableClock | None = None
     via: EpochRef | None = None
+    root: EpochRef | None = None
     copy: CopyOf | None = None
     signature: Signature | None = None
     refusal: ClassVar[str | None] = None
@@ -213,6 +235,11 @@ class Manifest:
         return fingerprint(self.encode())
 
     @property
+    def written_at_origin(self) -> EpochRef | None:
+        """The epoch of a user stream as its origin wrote it; None: this one, or no user stream."""
+        return (self.root or self.via) if self.kind == EVENTS else None
+
+    @property
     def highest_stamp(self) -> int | None:
         """The highest stamp of what the epoch carries; None: unknown, or a user stream."""
         stamps = [commit["clock"] for commit in self.commits if "clock" in commit]
@@ -223,17 +250,27 @@ class Manifest:
         return f"WANM {VERSION} {crc32c(body):08x}\n".encode() + body
 
     def _content(self) -> dict[str, Any]:
-        content = written_fields(self, clock=None, via=None, copy=None, signature=None)
+        content = written_fields(self, clock=None, via=None, root=None, copy=None, signature=None)
         for frame in content["frames"]:
             if not frame["digest"]:
                 del frame["digest"]
         if self.copy is not None:
             content["copy"] = written_fields(
-                self.copy, refused=None, difference=False, part=1, parts=1, read=None
+                self.copy,
+                refused=None,
+                difference=False,
+                part=1,
+                parts=1,
+                read=None,
+                logs=(),
+                content=ROWS,
+                floor=None,
             )
             if self.copy.parts > 1:  # who does not know of parts would take one for the copy
                 content["copy"].setdefault("part", 1)
                 content["requires"] = ["copy.part"]
+            if self.copy.logs:  # or the event IDs for rows
+                content["requires"] = ["copy.part", "copy.content"]
         return content
 
     def signed_by(self, signer: Signer) -> Manifest:
@@ -284,6 +321,8 @@ class Manifest:
                 raise ValueError(f"its kind is {manifest.kind}, and copy is {manifest.copy}")
             if manifest.copy is not None and not 1 <= manifest.copy.part <= manifest.copy.parts:
                 raise ValueError(f"it is part {manifest.copy.part} of {manifest.copy.parts}")
+            if manifest.copy is not None and manifest.copy.content not in (ROWS, EVENT_IDS):
+                raise ValueError(f"its content is {manifest.copy.content}")
         except NewerRecordError as error:
             raise ManifestError(f"{where}: {error}. {UPDATE}") from error
         except UNREADABLE as error:
@@ -307,6 +346,8 @@ class Manifest:
         names |= {"sent_to": [*self.sent_to], "addressees": [*self.addressees]}
         if self.via is not None:
             names["via.stream"] = [self.via.stream]
+        if self.root is not None:
+            names["root.stream"] = [self.root.stream]
         for field, each in names.items():
             for name in each:
                 if not is_safe(name):

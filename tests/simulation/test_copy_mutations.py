@@ -179,7 +179,7 @@ def ledger_goes_on_before_the_copy(patch: pytest.MonkeyPatch) -> None:
 
 def number_used_twice(patch: pytest.MonkeyPatch) -> None:
     """A copy into a table that the ledger does not know has the first number."""
-    patch.setattr(Ledger, "number_of_copy", lambda ledger, target: 1)
+    patch.setattr(Ledger, "number_of_copy", lambda ledger, target: (1, -1))
 
 
 MUTATIONS = {

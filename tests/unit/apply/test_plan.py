@@ -16,6 +16,7 @@ from spark_wan.ledger.progress import Progress, origin_of
 from spark_wan.log.inbound import InboundLog
 from spark_wan.wire.frame import FrameRef
 from spark_wan.wire.manifest import EVENTS, SNAPSHOT, Manifest
+from spark_wan.wire.records import EpochRef
 
 ORIGIN = origin_of(MANIFEST)
 A = MANIFEST.log_id
@@ -255,13 +256,79 @@ def test_f17_a_rewritten_log_is_held_while_its_newest_manifest_is_unreadable() -
     assert (found.held, found.new) == (2, [])
 
 
-def test_epochs_of_a_user_stream_for_other_sites_are_no_gap() -> None:
-    """Fails when a skipped epoch does not count."""
-    others = users(1, 2, 3)
-    for number in (1, 2):
+def for_others(*numbers: int, of: int) -> Log:
+    """A user stream of so many epochs, of which some were not sent to the site."""
+    others = users(*range(1, of + 1))
+    for number in numbers:
         others.manifests[number] = replace(others.manifests[number], addressees=("tacoma",))
-    found = plan(Log(*others.manifests.values()))
+    return Log(*others.manifests.values())
+
+
+@pytest.mark.parametrize(("of", "has", "held"), [(3, 0, 1), (2, 0, 1), (3, 1, 2)])
+def test_a_site_does_not_go_without_epochs_of_a_user_stream_that_were_sent_to_others(
+    of: int, has: int, held: int
+) -> None:
+    """It was added since. Fails when it silently lacks the events before."""
+    log = for_others(1, 2, of=of)
+    found = plan(log, position(has) if has else None)
+    assert (found.held, found.new, found.needs) == (held, [], "epochs")
+    assert "was not sent to site seattle" in str(found.cause)
+    log.accepts = lambda log_id: log_id == A
+    found = plan(log, position(has) if has else None)
+    assert (new(found), found.held) == ([(3, -1)] if of == 3 else [], None)
+
+
+def test_epochs_that_a_copy_has_are_known_although_they_were_sent_to_others() -> None:
+    found = plan(for_others(1, 2, of=3), position(2))
     assert (new(found), found.held) == ([(3, -1)], None)
+
+
+ROOT = EpochRef("newark.sink.orders", "f" * 32, 4, "of the origin's manifest")
+
+
+def forwarded(*numbers: int, first: int = 1, **changes: Any) -> Log:
+    """A user stream that was forwarded: its epoch 1 is epoch ``first`` of its origin's log."""
+    log = users(*numbers, **changes)
+    return Log(
+        *(
+            replace(
+                each, root=replace(ROOT, epoch=first + epoch - 1), via=replace(ROOT, stream="a~b")
+            )
+            for epoch, each in log.manifests.items()
+        )
+    )
+
+
+def copied(epoch: int) -> Progress:
+    """What a copy says of the origin's log."""
+    progress = Progress()
+    progress.add((), [(ROOT.stream, ROOT.log_id, epoch, ROOT.fingerprint)])
+    return progress
+
+
+def test_a_forwarded_user_stream_goes_on_behind_a_copy_from_elsewhere() -> None:
+    """The copy names the log of the origin, not the one by which this site gets the stream."""
+    log = forwarded(1, 2, 3, first=4)
+    found = plan(log, copied(5))
+    assert (new(found), found.held, found.known) == ([(3, -1)], None, 2)
+    found = plan(log, copied(6))
+    assert (new(found), found.held, found.known) == ([], None, 3)
+    later = Log(*(replace(each, start=False) for each in log.manifests.values()))
+    found = plan(later, copied(3))
+    assert (new(found), found.held) == ([(1, -1), (2, -1), (3, -1)], None)
+    assert plan(later, copied(2)).held == 1
+
+
+def test_what_a_forwarded_user_stream_brings_counts_for_its_origin() -> None:
+    log = forwarded(1, 2)
+    found = plan(log)
+    assert new(found) == [(1, -1), (2, -1)]
+    progress = Progress()
+    for each in found.new:
+        manifest = each.manifest
+        progress.advance(origin_of(manifest), -1, manifest, manifest.written_at_origin)
+    assert progress.positions[ROOT.stream, ROOT.log_id] == 2
+    assert progress.has(replace(ROOT, epoch=2)) and not progress.has(replace(ROOT, epoch=3))
 
 
 def test_the_epoch_after_a_trimmed_part_of_the_log_is_not_compared() -> None:

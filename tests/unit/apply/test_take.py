@@ -13,6 +13,7 @@ from applied_pair import AppliedPair
 from fakes import (
     MANIFEST,
     STREAM,
+    Target,
     commit,
     conflict,
     publish,
@@ -21,6 +22,7 @@ from fakes import (
 from ledgers import mark
 
 from spark_wan.apply.applier import ApplyResult
+from spark_wan.apply.change import Change
 from spark_wan.apply.take import CopyTaker
 from spark_wan.channels.base import Note
 from spark_wan.errors import ManifestError, SourceUnreadableError
@@ -635,6 +637,63 @@ def test_local_commits_before_a_copy_do_not_count(pair: Pair) -> None:
     ledger = pair.ledger()
     ledger.catch_up(pair.target)
     assert ledger.known_local == 0
+
+
+def compared(target: Target, others: int) -> None:
+    """The next writes find what differs in an earlier version; so many are late."""
+    write = target.write
+
+    def late(change: Change, mark: Mark) -> None:
+        change.compared = True
+        if others > len(target.written) - before:
+            target.put(None)
+        write(change, mark)
+
+    before = len(target.written)
+    target.write = late  # type: ignore[method-assign]
+
+
+@pytest.mark.parametrize("others", [0, 1, 2])
+def test_what_comes_while_a_table_is_compared_is_compared_too(pair: Pair, others: int) -> None:
+    """Fails when a row that somebody wrote between the comparison and the write stays for ever."""
+    pair.ask()
+    pair.serve()
+    compared(pair.target, others)
+    assert pair.take().held is None
+    assert len(pair.copies_taken()) == 1 + others
+    ledger = pair.ledger()
+    ledger.catch_up(pair.target)
+    assert ledger.known_local == 0
+    pair.synchronized()
+
+
+def test_a_copy_names_the_version_of_the_table_that_is_there(pair: Pair) -> None:
+    """Fails when it is the last version of the table before, and what comes while the copy is
+    written does not count."""
+    for _ in range(5):
+        pair.newark.source.add()
+        pair.newark.rounds()
+        pair.apply()
+    pair.target.id, pair.target.commits = "target-2", [commit(0, "CREATE TABLE"), commit(1)]
+    pair.ask()
+    pair.serve()
+    compared(pair.target, 1)
+    assert pair.take().held is None
+    first, second = pair.copies_taken()
+    assert (first.replaced, second.replaced) == (1, 3)
+
+
+def test_what_came_while_a_copy_was_written_counts_for_a_new_ledger(pair: Pair) -> None:
+    pair.ask()
+    pair.serve()
+    pair.target.before_write.append(lambda: pair.target.put(None))
+    steps = pair.taker().round()
+    assert "take.6 written" in list(itertools.islice(steps, TAKE.index("take.6 written") + 1))
+    pair.store.rows.clear()
+    pair.target.transactions.clear()
+    ledger = pair.ledger()
+    ledger.catch_up(pair.target)
+    assert ledger.known_local == 1
 
 
 def test_a_copy_that_has_too_little_is_not_served(pair: Pair) -> None:

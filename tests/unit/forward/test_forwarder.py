@@ -585,8 +585,24 @@ def test_an_epoch_without_events_names_a_new_remote_at_once(chicago: Chicago) ->
     assert [each.via and each.via.epoch for each in chicago.forwarded()] == [1, 1, 2]
 
 
+@pytest.mark.parametrize("is_deeper", [False, True])
+def test_a_user_stream_that_is_forwarded_twice_names_its_root(
+    chicago: Chicago, is_deeper: bool
+) -> None:
+    """The epoch as its origin wrote it. Fails when a copy from a site in another place of the
+    network does not tell a site how far it is."""
+    events: dict[str, Any] = {"kind": EVENTS, "first_version": -1, "last_version": -1}
+    via = EpochRef("boston.b.newark.east.orders", "e" * 32, 5, "of boston's manifest")
+    root = replace(via, stream="newark.east.orders", epoch=4) if is_deeper else None
+    chicago.send(1, **events, via=via, root=root)
+    chicago.forward()
+    [manifest] = chicago.forwarded()
+    assert manifest.root == (root or via)
+    assert Manifest.decode(manifest.encode(), "here").root == manifest.root
+
+
 def test_a_user_stream_names_no_new_remote_without_events(chicago: Chicago) -> None:
-    """Its events have no versions, so no gap would be seen."""
+    """Its receivers look at the newest epoch, whomever it was sent to."""
     chicago.send(1, kind=EVENTS, first_version=-1, last_version=-1)
     chicago.forward()
     chicago.topology = topology(west=["denver", "seattle", "tacoma"])

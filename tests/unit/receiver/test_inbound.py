@@ -36,9 +36,10 @@ from spark_wan.runtime.scheduler import Found, Lane, Next
 from spark_wan.target.delta_table import DeltaTarget
 from spark_wan.topology.model import Topology
 from spark_wan.topology.parsing import parse_topology
+from spark_wan.topology.routes import streams_of
 from spark_wan.wire.decisions import Decisions
 from spark_wan.wire.frame import FrameHeader, FrameRef, encode_frame, frame_checksum
-from spark_wan.wire.manifest import COPY, CopyOf
+from spark_wan.wire.manifest import CAPTURE, COPY, EVENTS, CopyOf
 
 DENIED = "channel s3://lake: cannot list 'log/' (403 AccessDenied)"
 
@@ -484,6 +485,18 @@ def test_a_stream_for_other_sites_is_read_once(channel: Any) -> None:
     for _ in range(3):
         here.apply(SPARK)
     assert (read, here.statuses()) == ([1], [])
+
+
+@pytest.mark.parametrize(("kind", "due"), [(EVENTS, ["orders"]), (CAPTURE, [])])
+def test_a_site_that_was_added_to_a_user_stream_has_a_part_in_it(
+    channel: Any, kind: str, due: list[str]
+) -> None:
+    """Nobody writes an epoch that names it. Fails when it says that it lacks something only at the
+    next write. Of a captured table the sender names new sites."""
+    [stream] = streams_of(TOPOLOGY, TOPOLOGY.table("orders"))
+    publish(StreamLog(channel, stream.name), 1, addressees=("denver",), kind=kind)
+    streams = ChannelStreams(TOPOLOGY, "seattle", "memory:///")
+    assert list(streams.due(channel)) == due
 
 
 def test_a_removed_stream_is_not_reported_as_held(channel: Any) -> None:

@@ -354,8 +354,8 @@ def test_a_refusal_goes_to_the_next_site_and_at_last_to_people() -> None:
 
 
 def test_nobody_can_be_asked() -> None:
-    """Of a user stream there are no copies: the cause says what to do."""
-    seattle = Seattle({"source": "sink", "keys": []})
+    """The writer of a user stream serves no copy of it: the cause says what to do."""
+    seattle = Seattle({"source": "sink", "keys": []}, accept_from=["newark"])
     assert seattle.needs() == "" and seattle.told == []
     assert not seattle.synchronizer.waits()
 

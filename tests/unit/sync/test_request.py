@@ -23,9 +23,9 @@ from spark_wan.topology.parsing import parse_topology
 from spark_wan.wire.ack import Ack, Need
 
 
-def made(**changes: Any) -> Topology:
+def made(tables: dict[str, Any] | None = None, **changes: Any) -> Topology:
     """newark writes; chicago gets its tables from there and forwards orders to denver, which sends
-    to chicago, too, but nothing of orders. ``changes``: of sites."""
+    to chicago, too, but nothing of orders. ``tables``: changes of tables; ``changes``: of sites."""
     place = f"memory://{uuid.uuid4().hex}"
     sites = ("newark", "chicago", "denver")
     everywhere = {site: f"/{site}/orders" for site in sites}
@@ -45,6 +45,7 @@ def made(**changes: Any) -> Topology:
                     **table,
                     "source": "sink",
                     "at": {site: f"/{site}/clicks" for site in ("newark", "chicago")},
+                    **(tables or {}).get("clicks", {}),
                 },
             },
         },
@@ -105,7 +106,7 @@ def test_a_request_may_ask_for_the_difference(topology: Topology) -> None:
         ("orders", "chicagoo", "did you mean 'chicago'"),
         ("orders", "newark", "writes table orders, and gets no copy of it"),
         ("orders", "boston", "table orders is not at site boston. Add it"),
-        ("clicks", "chicago", "is written by a sink"),
+        ("clicks", "chicago", "queries write its events, and no sender of another site"),
     ],
 )
 def test_a_copy_that_nobody_could_serve_is_refused(
@@ -127,6 +128,14 @@ def test_sites_that_have_a_copy_are_asked_first_and_the_writer_last(topology: To
         "newark.east.orders~copy~chicago",
     ]
     assert asked(topology, "orders", "denver") == ["chicago.west.orders~copy~denver"]
+
+
+def test_the_writer_of_a_user_stream_serves_no_copy() -> None:
+    """It has no table, whatever the topology says. Fails when it is asked, and nobody answers."""
+    at = {site: f"/{site}/clicks" for site in ("newark", "chicago", "denver")}
+    topology = made(tables={"clicks": {"at": at, "senders": ["east", "west"]}})
+    assert asked(topology, "clicks", "chicago") == ["denver.back.clicks~copy~chicago"]
+    assert asked(topology, "clicks", "denver") == ["chicago.west.clicks~copy~denver"]
 
 
 def test_sync_from_primary_asks_the_writer_alone() -> None:

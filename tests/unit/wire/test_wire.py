@@ -363,13 +363,14 @@ def test_a_header_is_read_as_it_was_written() -> None:
         *(
             {name: value for name, value in BODY.items() if name != left_out}
             for left_out in BODY
-            if left_out not in ("writes", "clock", "via", "copy", "signature")
+            if left_out not in ("writes", "clock", "via", "root", "copy", "signature")
         ),
         {**BODY, "frames": [{"path": "p"}]},
         {**BODY, "frames": None},
         {**BODY, "clock": {"stamp": 7}},
         {**BODY, "clock": 7},
         {**BODY, "via": {"stream": "s"}},
+        {**BODY, "root": {"stream": "s"}},
         {**BODY, "requires": {"keys": 1}},
         {**BODY, "requires": [1]},
         {**BODY, "commits": [5]},
