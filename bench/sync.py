@@ -257,18 +257,26 @@ def memory(spark: Any, place: Path) -> dict[str, Any]:
 
 def _peak(one: Copies) -> Iterator[int]:
     """Yield the peaks of the sender and of the receiver that copy the table of denver."""
+    _run(one, "send", NEWARK)  # no copy is served before the table is published
     request_copy(one.topology, TABLE, DENVER, by=NEWARK)
     for job, site in (("send", NEWARK), ("receive", DENVER)):
-        options = ("--available-now", "--conf", f"spark.driver.memory={MEMORY}")
-        command = Process.command(job, site, one.file, *options)
-        with subprocess.Popen(command, stdout=subprocess.DEVNULL) as process:
-            with PeakMemory(process.pid) as measured:
-                process.wait()
-        if process.returncode:
-            raise RuntimeError(f"{job} of {site} ended with {process.returncode}")
-        yield measured.peak >> 20
+        yield _run(one, job, site) >> 20
     if not _has_mark(one.path(DENVER)):
         raise RuntimeError("denver has no copy")
+
+
+def _run(one: Copies, job: str, site: str) -> int:
+    """Run a job until nothing is left to do; return its peak memory in bytes."""
+    options = ("--available-now", "--conf", f"spark.driver.memory={MEMORY}")
+    command = Process.command(job, site, one.file, *options)
+    with (
+        subprocess.Popen(command, stdout=subprocess.DEVNULL) as process,
+        PeakMemory(process.pid) as measured,
+    ):
+        process.wait()
+    if process.returncode:
+        raise RuntimeError(f"{job} of {site} ended with {process.returncode}")
+    return measured.peak
 
 
 def peer(spark: Any, place: Path) -> dict[str, Any]:
