@@ -55,7 +55,7 @@ RESULTS = HERE / "results" / "sync.json"
 ROWS = 3_000_000
 ROUNDS, WARM_UP = 5, 1
 TABLE, NEWARK, SEATTLE, DENVER = "orders", "newark", "seattle", "denver"
-MEMORY = "2g"
+MEMORY = "1g"
 """Of the heap of each process in *Memory*."""
 
 
@@ -286,9 +286,9 @@ def peer(spark: Any, place: Path) -> dict[str, Any]:
     with one.running(spark):
         pass
     sender = spark_wan.Sender(spark, one.topology, NEWARK).start()
-    jobs = {job: Process(job, SEATTLE, one.file) for job in ("send", "receive")}
+    server = Process("receive", SEATTLE, one.file)
     try:
-        wait_for(lambda: sender.status and all(job.streams for job in jobs.values()))
+        wait_for(lambda: sender.status() and server.streams)
         wait_for(lambda: not spark.sparkContext.statusTracker().getActiveJobsIds())
         _forget_reads(one.path())
         before = _jobs_so_far(spark)
@@ -303,8 +303,7 @@ def peer(spark: Any, place: Path) -> dict[str, Any]:
         }
     finally:
         sender.stop()
-        for job in jobs.values():
-            job.stop()
+        server.stop()
 
 
 def _jobs_so_far(spark: Any) -> int:

@@ -3707,7 +3707,7 @@ GUARDS = {
     test_an_adoption_that_dies_at_any_step
     test_a_backup_is_known_when_the_stream_has_gone_on
     CopyWriter._outcome
-    - is_known and self._is_taken(manifest)
+    - is_known and self._is_taken(manifest) and (not self.ledger.late_commits)
     + False
 
     [backup, older]
@@ -3940,8 +3940,8 @@ GUARDS = {
     [repair, asked for again]
     test_a_copy_of_the_difference_is_one_from_the_request_on
     CopyTaker._ask_again
-    - replace(ack.wanted, request=uuid.uuid4().hex, least=vector)
-    + Wanted(uuid.uuid4().hex, vector)
+    - replace(ack.wanted, request=uuid.uuid4().hex, least=has.vector, logs=logs)
+    + Wanted(uuid.uuid4().hex, has.vector)
 
     [copy, of one version]
     test_a_copy_has_the_rows_of_one_version_and_says_which
@@ -3964,7 +3964,7 @@ GUARDS = {
     [copy, taken once]
     test_a_receiver_that_dies_at_any_step_of_a_copy
     CopyWriter._outcome
-    - is_known and self._is_taken(manifest)
+    - is_known and self._is_taken(manifest) and (not self.ledger.late_commits)
     + False
 
     [copy, behind the table]
@@ -4148,7 +4148,7 @@ GUARDS = {
     [copy, refused is no copy]
     test_a_refused_copy_is_not_taken
     CopyTaker._answered
-    - manifest.copy.refused is None
+    - cause is None
     + True
 
     [copy, no events]
@@ -4330,7 +4330,7 @@ GUARDS = {
     [difference, compared once more]
     unit/apply/test_take.py::test_what_comes_while_a_table_is_compared_is_compared_too
     CopyWriter.put
-    - change.compared and self.ledger.local_commits > 0
+    - change.compared and self.ledger.late_commits and (compared < MOST_COMPARISONS)
     + False
 
     [difference, of a table that the ledger does not know]
@@ -4414,7 +4414,7 @@ GUARDS = {
     [user copies, IDs of later applies]
     test_ids_of_later_applies_are_not_in_a_copy
     RecordedEventIds.cut
-    - mark.apply <= ledger.last_apply
+    - mark.apply in own
     + True
 
     [user copies, IDs folded with later ones]
@@ -4427,6 +4427,108 @@ GUARDS = {
     unit/sync/test_request.py::test_the_writer_of_a_user_stream_serves_no_copy
     serving
     - table.source == 'sink'
+    + False
+
+    [copies, event IDs of before are not joined]
+    unit/ledger/test_folding.py::test_event_ids_of_before_a_copy_are_not_joined_with_those_of_the_copy
+    fold
+    - mark.apply >= claim.copied
+    + True
+
+    [copies, ranges of before are not joined]
+    unit/ledger/test_folding.py::test_event_ids_of_before_a_copy_are_not_joined_with_those_of_the_copy
+    _next_claim
+    - ids.last >= copied
+    + True
+
+    [copies, event IDs of before are not missed]
+    unit/ledger/test_folding.py::test_event_ids_that_were_lost_before_a_copy_are_not_missed
+    check_event_ids
+    - mark.apply >= copied
+    + True
+
+    [copies, ranges of before are not missed]
+    unit/ledger/test_folding.py::test_event_ids_that_were_lost_before_a_copy_are_not_missed[True]
+    check_event_ids
+    - ids.last >= copied
+    + True
+
+    [user copies, IDs of before do not count]
+    test_what_a_copy_does_not_have_comes_again_behind_it
+    TableApplier._apply
+    - self.ledger.copied
+    + 0
+
+    [user copies, all IDs have expired]
+    test_expired_event_ids_stay_expired[10]
+    record
+    - copy is not None and copy.floor is not None
+    + copy is not None and copy.floor is not None and change.new_ids
+
+    [user copies, no beginning]
+    unit/apply/test_plan.py::test_a_forwarded_log_that_begins_in_the_middle_has_not_the_events_before_it
+    _check_no_beginning
+    - not manifest.frames
+    + False
+
+    [user copies, a gap at the origin]
+    unit/apply/test_plan.py::test_a_gap_of_the_site_that_forwards_is_seen_behind_it
+    _check_epochs_at_origin
+    - root.epoch <= has + 1
+    + True
+
+    [user copies, a decision helps]
+    unit/apply/test_plan.py::test_a_user_does_without_the_beginning_of_a_log_that_is_trimmed
+    _check_epochs
+    - epoch.position == 0 and epoch.accepts(manifest.log_id)
+    + False
+
+    [user copies, known through here]
+    unit/apply/test_plan.py::test_a_log_goes_on_behind_epochs_that_are_known_at_the_origin
+    StreamPlanner._pass_over
+    - passed or manifest.kind == EVENTS
+    + passed
+
+    [user copies, does without]
+    unit/receiver/test_peer_copies.py::test_a_site_that_does_without_earlier_events_serves_no_copy
+    AppliedTable.cut
+    - sorted(self.new_logs())
+    + ()
+
+    [user copies, has what was asked for]
+    unit/sync/test_user_copies_served.py::test_a_copy_that_is_asked_for_again_has_what_the_site_has
+    CopyServer._check_reaches
+    - through < epoch
+    + False
+
+    [user copies, the stream goes on]
+    unit/sync/test_user_copies_served.py::test_a_copy_behind_which_the_stream_would_be_held_is_not_taken
+    CopyTaker._answered
+    - manifest.copy.refused or self.gap_behind(manifest)
+    + manifest.copy.refused
+
+    [user copies, rows]
+    unit/sync/test_user_copies_served.py::test_a_copy_without_rows_is_not_taken
+    CopyTaker._take
+    - not rows
+    + False
+
+    [difference, after a crash]
+    unit/apply/test_take.py::test_a_table_is_compared_once_more_after_a_crash
+    CopyWriter._outcome
+    - not self.ledger.late_commits
+    + True
+
+    [difference, an end]
+    unit/apply/test_take.py::test_a_table_that_is_written_to_all_the_time_gets_its_copy
+    CopyWriter.put
+    - compared < MOST_COMPARISONS
+    + True
+
+    [copies, recorded once]
+    unit/apply/test_take.py::test_what_belongs_to_a_copy_is_recorded_once
+    CopyWriter._record
+    - self._recorded[0] == same
     + False
     """,
     "integration/test_user_settings.py": """
@@ -4536,7 +4638,7 @@ GUARDS = {
     test_a_fold_that_dies_changes_nothing_and_is_continued[0-4]
     test_a_fold_that_dies_changes_nothing_and_is_continued[3-4]
     fold
-    - _rename_ids(store, table, [ids for ids in claim.ids if ids not in known], folded)
+    - _rename_ids(store, table, [ids for ids in claim.ids if ids not in known], counting)
     + pass
 
     [few ranges]
@@ -4595,8 +4697,8 @@ GUARDS = {
     test_event_ids_are_looked_up_by_the_ids_of_the_apply[0]
     test_event_ids_are_looked_up_by_the_ids_of_the_apply[100]
     AppliedEventIds._unmarked
-    - not token_range(token)
-    + True
+    - set(tokens) - ranges.keys()
+    + set(tokens)
 
     [fold of rivals]
     test_a_ledger_in_delta_tables_is_folded_and_read

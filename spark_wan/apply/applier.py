@@ -268,7 +268,7 @@ class TableApplier:
     def _apply(
         self, epochs: Sequence[PlannedEpoch], apply_number: int, result: ApplyResult
     ) -> Steps[None]:
-        change = Change(epochs)
+        change = Change(epochs, ids_since=self.ledger.copied)
         rows = sum(epoch.manifest.rows for epoch in epochs)
         size = sum(epoch.manifest.bytes for epoch in epochs)
         with under_way("applying", self.log.stream, self.site, rows=rows, size=size):
@@ -391,7 +391,9 @@ class TableApplier:
         if ledger.progress.lost:
             return mark  # what the lost marks applied, it cannot say
         progress = ledger.progress.copy()
-        progress.advance(applied.key, applied.through, applied, newest.written_at_origin)
+        for epoch in change.epochs:  # they may be of several logs of their origin
+            root = epoch.manifest.written_at_origin
+            progress.advance(applied.key, applied.through, applied, root)
         return replace(mark, vector=progress.vector, logs=progress.logs)
 
     def _hold(self, result: ApplyResult, epoch: int, error: Exception) -> None:

@@ -55,6 +55,8 @@ class Change:
     compared: bool = False
     """Set by ``write``: a copy was compared with an earlier version of the table than the one that
     was written to, perhaps."""
+    ids_since: int = 0
+    """The apply from which on event IDs in the ledger count: that of the newest copy."""
     copied_ids: Manifest | None = None
     """Of a copy of a user stream's table: the part that has the event IDs."""
     backup: Backup | None = None

@@ -6,7 +6,7 @@ Every epoch is one of: *known* (the ledger has it), *new*, *waiting* (a range th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from spark_wan.errors import (
@@ -24,6 +24,7 @@ from spark_wan.errors import (
 from spark_wan.events.columns import fingerprint
 from spark_wan.ledger.progress import Progress, origin_of
 from spark_wan.log.inbound import InboundLog, Standing, follows, standing
+from spark_wan.log.stream_log import StreamLog
 from spark_wan.state.decisions import NEW_LOG
 from spark_wan.wire.manifest import EVENTS, SNAPSHOT, Manifest
 from spark_wan.wire.mark import VectorEntry
@@ -179,8 +180,11 @@ class StreamPlanner:
         """Count an epoch that is applied already, or is not for this site."""
         for_site = self.site in manifest.addressees
         position = ahead.positions.get((self.log.stream, manifest.log_id), 0)
-        if not for_site and manifest.epoch == position + 1:
-            ahead.advance(origin_of(manifest), -1, manifest)  # for other sites: no gap
+        # For other sites: no gap. Of a user stream, the user does without what is before, or all
+        # before it is known by the log of its origin.
+        passed = manifest.epoch == position + 1 and not for_site
+        if passed or manifest.kind == EVENTS:
+            ahead.advance(origin_of(manifest), -1, manifest)
         if not plan.new:
             plan.known = manifest.epoch
             if for_site and manifest.epoch > self.acked.get(manifest.log_id, 0):
@@ -198,6 +202,30 @@ class StreamPlanner:
             or manifest.keys != last.keys
             or fingerprint(manifest.schema) != fingerprint(last.schema)
         )
+
+
+def gap_behind(
+    copy: Manifest,
+    logs: Iterable[StreamLog],
+    site: str,
+    writers: Collection[str],
+    new_logs: Callable[[], Collection[str]],
+) -> str | None:
+    """Return why one of a table's streams would be held behind a copy, because something is missing
+    between them; None: they would go on. ``new_logs``: those that the user has accepted."""
+    assert copy.copy is not None
+    progress = Progress.of(copy.copy.vector, copy.copy.logs)
+    for log in logs:
+        epochs = log.since(0)
+        if not epochs:
+            continue
+        log.reread(epochs[-1])  # another log may have begun under this name
+        inbound = InboundLog(log, copy.table, new_logs=new_logs, writers=writers)
+        planner = StreamPlanner(inbound, site, progress, {}, max_bytes=0, max_epochs=1)
+        plan = planner.plan(epochs)
+        if plan.needs == EPOCHS:
+            return f"behind the copy the stream would be held: {plan.cause}"
+    return None
 
 
 _RESEND = (
@@ -389,6 +417,27 @@ def _check_earlier_events(epoch: _Epoch) -> None:
         )
 
 
+def _check_no_beginning(epoch: _Epoch) -> None:
+    """A forwarded log that begins in the middle stands for events that it does not have."""
+    manifest = epoch.manifest
+    if manifest.epoch == 1 and not manifest.start and not manifest.frames:
+        _check_earlier_events(epoch)
+
+
+def _check_epochs_at_origin(epoch: _Epoch) -> None:
+    """The site that forwards a stream may have gone on behind a gap."""
+    manifest, root = epoch.manifest, epoch.manifest.written_at_origin
+    has = epoch.progress.positions.get((root.stream, root.log_id)) if root is not None else None
+    if root is None or has is None or root.epoch <= has + 1 or epoch.accepts(manifest.log_id):
+        return
+    raise LogGapError(
+        f"{epoch.where} is epoch {root.epoch} of {root.stream}, of which this site has applied "
+        f"only through {has}: the site that forwards it lacks what is between. The stream is held. "
+        f"{_earlier_events(manifest)}",
+        needs=EPOCHS,
+    )
+
+
 def _check_log(epoch: _Epoch) -> None:
     """A log replaces an earlier one once the user has accepted it."""
     manifest, applied = epoch.manifest, epoch.applied_logs
@@ -406,20 +455,35 @@ def _check_log(epoch: _Epoch) -> None:
 
 def _check_epochs(epoch: _Epoch) -> None:
     """An epoch waits for those before it."""
-    if epoch.manifest.epoch > epoch.position + 1:
-        raise LogGapError(
-            f"{epoch.where} is the first in the log, but this site has applied only through "
-            f"{epoch.position}: the epochs between were removed before this site read them. The "
-            "stream is held. Restore the missing manifests in the channel; or for a copy from "
-            f"another site that has the table run {SYNC}; without one, {_RESEND}",
-            needs=EPOCHS,
-        )
+    manifest = epoch.manifest
+    if manifest.epoch <= epoch.position + 1 or (
+        epoch.position == 0 and epoch.accepts(manifest.log_id)
+    ):
+        return
+    raise LogGapError(
+        f"{epoch.where} is the first in the log, but this site has applied only through "
+        f"{epoch.position}: the epochs between were removed before this site read them. The "
+        "stream is held. Restore the missing manifests in the channel. "
+        + (
+            _earlier_events(manifest)
+            if epoch.position == 0
+            else f"Or for a copy from another site that has the table run {SYNC}; without one, "
+            f"{_RESEND}"
+        ),
+        needs=EPOCHS,
+    )
 
 
 _Rules = tuple[Callable[[_Epoch], None], ...]
 _FIRST_CONTACT: _Rules = (_check_source, _check_ledger, _check_start)
 _NEXT_VERSIONS: _Rules = (_check_no_snapshot, _check_versions)
-_USER_STREAM: _Rules = (_check_ledger, _check_earlier_events, _check_log, _check_epochs)
-_USER_STREAM_GOES_ON: _Rules = (_check_ledger,)
+_USER_STREAM: _Rules = (
+    _check_ledger,
+    _check_earlier_events,
+    _check_log,
+    _check_epochs,
+    _check_epochs_at_origin,
+)
+_USER_STREAM_GOES_ON: _Rules = (_check_ledger, _check_no_beginning)
 """What an epoch must satisfy to be applied, in this order; the first rule that it breaks holds the
 stream."""

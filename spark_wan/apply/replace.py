@@ -9,7 +9,8 @@ between any two steps changes nothing:
                        written
     take.3  read       the rows: of a copy, frames fetched, checked, decoded
     take.4  resolved   rows that the table would refuse become dead letters
-    take.5  recorded   dead letters, under the apply's token
+    take.5  recorded   dead letters and event IDs, under the apply's token. IDs that have expired
+                       where the copy is from expire here before that
     take.6  written    one marked commit: the rows and their vector
     take.7  ledgered   from here on the ledger counts from this mark
 """
@@ -18,7 +19,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
 from spark_wan.apply.applier import ATTEMPTS
@@ -34,6 +35,11 @@ from spark_wan.wire.manifest import Manifest
 from spark_wan.wire.mark import Mark
 
 log = logging.getLogger(__name__)
+
+
+MOST_COMPARISONS = 3
+"""How often a table is compared with a copy, at most, while others write to it. Then their commits
+count as local ones."""
 
 
 class Outcome(Enum):
@@ -68,6 +74,8 @@ class CopyWriter:
     """Raises StoppedError when the receiver was stopped."""
     from_writer: bool = True
     """Who made the copy writes the table; else the site has a copy itself."""
+    _recorded: tuple[object, str] | None = None
+    """The copy and apply number of which event IDs are recorded, and their token."""
 
     def outcome(self, manifest: Manifest) -> Outcome:
         """Return what :meth:`put` would come to now. Writes nothing."""
@@ -76,14 +84,14 @@ class CopyWriter:
     def put(self, new_change: Callable[[], Change]) -> Steps[tuple[Outcome, Change]]:
         """Put a copy in place of all rows, and again while other writers of the table are faster.
         ``new_change`` returns it, with nothing read yet."""
-        is_late = False
+        compared = 0
         for _ in range(ATTEMPTS):
             self.check_stopped()
             change = new_change()
             try:
-                outcome = yield from self._put(change, is_late)
-                is_late = change.compared and self.ledger.local_commits > 0
-                if is_late:
+                outcome = yield from self._put(change)
+                compared += change.compared
+                if change.compared and self.ledger.late_commits and compared < MOST_COMPARISONS:
                     raise Replan("somebody wrote to the table while it was compared with the copy")
                 return outcome, change
             except Replan as reason:
@@ -93,15 +101,14 @@ class CopyWriter:
             "table. A receiver will retry; a backup can be adopted again."
         )
 
-    def _put(self, change: Change, once_more: bool) -> Steps[Outcome]:
-        """Put the copy in place, ``once_more`` also if the table has it."""
+    def _put(self, change: Change) -> Steps[Outcome]:
         manifest = change.newest
         number = self._number()
         if number.apply is None:
             self.target.create(change.epochs[0])
             raise Replan("the table was created")
         yield "take.2 caught-up"
-        outcome = self._outcome(manifest, number.is_known and not once_more)
+        outcome = self._outcome(manifest, number.is_known)
         if outcome is not Outcome.WRITTEN:
             return outcome
         rows, size = change.rows_and_bytes
@@ -112,8 +119,7 @@ class CopyWriter:
                 self.target.resolve(change)
                 yield "take.4 resolved"
                 self.check_stopped()
-                mark = self._mark(manifest, change, number)
-                self.target.record(change, mark)
+                mark = self._record(change, self._mark(manifest, change, number))
                 yield "take.5 recorded"
                 self.target.write(change, mark)
                 yield "take.6 written"
@@ -127,6 +133,16 @@ class CopyWriter:
             )
         yield "take.7 ledgered"
         return outcome
+
+    def _record(self, change: Change, mark: Mark) -> Mark:
+        """Record what belongs to the mark, and return the mark to write. A write that has failed
+        is tried again with the event IDs that are recorded."""
+        same = mark.apply, tuple(each.manifest.fingerprint for each in change.epochs)
+        if self._recorded is not None and self._recorded[0] == same and not change.dead_letters:
+            return replace(mark, token=self._recorded[1])
+        self.target.record(change, mark)
+        self._recorded = (same, mark.token) if not change.dead_letters else None
+        return mark
 
     def _number(self, write: bool = True) -> _Number:
         """Return the number of this apply, whatever state the table and its ledger are in."""
@@ -142,7 +158,7 @@ class CopyWriter:
             return _Number(*self.ledger.number_of_copy(self.target), is_known=False)
 
     def _outcome(self, manifest: Manifest, is_known: bool) -> Outcome:
-        if is_known and self._is_taken(manifest):
+        if is_known and self._is_taken(manifest) and not self.ledger.late_commits:
             return Outcome.KNOWN
         return Outcome.BEHIND if self._has_more(manifest) else Outcome.WRITTEN
 

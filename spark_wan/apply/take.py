@@ -54,6 +54,8 @@ class CopyTaker:
     """The sites that write the table, by the topology; None: any site."""
     from_writer: bool = True
     """The site that serves the copies writes the table; else it has a copy itself."""
+    gap_behind: Callable[[Manifest], str | None] = lambda manifest: None
+    """Returns why a stream would be held behind a copy; None: it would go on."""
     refused: Callable[[Wanted, str], bool] = lambda wanted, cause: False
     """Asks another site, when this one serves no copy, and returns whether there is one."""
     _inbound: InboundLog = field(init=False)
@@ -142,18 +144,25 @@ class CopyTaker:
     ) -> Steps[None]:
         """Take the copy; of one that is refused, ask another site."""
         assert manifest.copy is not None
-        if manifest.copy.refused is None:
+        cause = manifest.copy.refused or self.gap_behind(manifest)
+        if cause is None:
             yield from self._take(manifest, result, ack)
-        elif not self.refused(wanted, manifest.copy.refused):
+        elif not self.refused(wanted, cause):
             raise SourceError(
                 f"{self.log.stream}: no site serves a copy of the table now. The last one says: "
-                f"{manifest.copy.refused}"
+                f"{cause}"
             )
 
     def _take(self, manifest: Manifest, result: ApplyResult, ack: Ack) -> Steps[None]:
         parts = self._parts(manifest)
         ids = parts[0] if _content(parts[0]) == EVENT_IDS else None
         rows = [PlannedEpoch(each, -1) for each in parts if each is not ids]
+        if not rows:
+            raise UntrustedError(
+                f"{self.log.stream}: manifest {manifest.epoch} ends a copy without rows. Nothing "
+                "of it is taken. Ask for the copy again; if that happens again, find out who else "
+                "writes to the stream."
+            )
         outcome, change = yield from self._writer.put(lambda: Change(rows, copied_ids=ids))
         if outcome is Outcome.BEHIND:
             self._ask_again(manifest, result, ack)
@@ -195,8 +204,9 @@ class CopyTaker:
     def _ask_again(self, manifest: Manifest, result: ApplyResult, ack: Ack) -> None:
         """Ask for a copy that has what the table has now."""
         assert ack.wanted is not None
-        vector = self.ledger.progress.vector
-        wanted = replace(ack.wanted, request=uuid.uuid4().hex, least=vector)
+        has = self.ledger.progress
+        logs = has.logs if _is_of_users(manifest) else ()
+        wanted = replace(ack.wanted, request=uuid.uuid4().hex, least=has.vector, logs=logs)
         self.log.put_ack(replace(ack, wanted=wanted))
         result.awaits_copy, result.held = True, manifest.epoch
         result.cause = (
@@ -231,9 +241,13 @@ def _answers(manifest: Manifest, wanted: Wanted) -> bool:
 def _has_rows(manifest: Manifest) -> bool:
     """Whether a copy has the rows of a version, and says so."""
     assert manifest.copy is not None
-    if manifest.table_id == USER_TABLE_ID:
+    if _is_of_users(manifest):
         return bool(manifest.copy.logs) and not manifest.copy.vector
     return (*origin_of(manifest), manifest.last_version) in manifest.copy.vector
+
+
+def _is_of_users(manifest: Manifest) -> bool:
+    return manifest.table_id == USER_TABLE_ID
 
 
 def _content(manifest: Manifest) -> str | None:

@@ -22,7 +22,8 @@ def epochs_after(log: InboundLog, via: EpochRef, epochs: Sequence[int]) -> Seque
     newest = log.peek(epochs[-1])
     stands = standing(via, newest)
     # Rows of a table are numbered by its versions: whoever gets them sees what is missing, and asks
-    # for a copy. Of a user's events nobody sees it.
+    # for a copy. Of a user's events a site sees it that has some of the log of their origin, and an
+    # earlier spark_wan does not.
     if stands is Standing.ANOTHER_LOG:
         if newest.kind == EVENTS and not log.accepts(newest.log_id):
             raise LogGapError(
@@ -40,11 +41,13 @@ def epochs_after(log: InboundLog, via: EpochRef, epochs: Sequence[int]) -> Seque
         )
     if stands is Standing.REWRITTEN:
         raise _rewritten(newest)
-    if epochs[0] > via.epoch + 1 and newest.kind == EVENTS:
+    gap = epochs[0] > via.epoch + 1 and newest.kind == EVENTS
+    if gap and not log.accepts(newest.log_id):
         raise LogGapError(
             f"{log.stream}: the log begins at manifest {epochs[0]}, but it was forwarded only "
             f"through {via.epoch}: those between were deleted. Restore them in the channel; or "
-            f"{resend_advice(True)}."
+            f"{resend_advice(True)}; or, if the sites behind this one can get copies, go on with "
+            f"`spark-wan receive --decide {newest.table}@{newest.log_id}={NEW_LOG}`."
         )
     return [epoch for epoch in epochs if epoch > via.epoch]
 

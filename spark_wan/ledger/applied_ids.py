@@ -34,6 +34,9 @@ class AppliedEventIds:
     ledger: LedgerTables
     table: str
     origin: str
+    since: int = 0
+    """The apply from which on they count: that of the newest copy. The rows of earlier ones are
+    gone, and may come again."""
 
     def record(self, new_ids: DataFrame, token: str) -> None:
         """Append the IDs of an apply, which count once a mark has its ``token``."""
@@ -147,14 +150,17 @@ class AppliedEventIds:
         return found, tokens, None if floor is None else int(floor)
 
     def _unmarked(self, tokens: Collection[str]) -> set[str]:
-        """Return those of ``tokens`` that no mark has: IDs with them do not count."""
-        random = {token for token in tokens if not token_range(token)}
+        """Return those of ``tokens`` that no mark has that counts: nor do IDs with them."""
+        ranges = {token: of for token in tokens if (of := token_range(token)) is not None}
+        before = {token for token, (_, last) in ranges.items() if last < self.since}
+        random = set(tokens) - ranges.keys()
         if not random:
-            return set()
+            return before
         with self.ledger.errors():
             marks = self.ledger.read("applied").where(F.col("table") == self.table)
-            marked = marks.where(F.col("token").isin(list(random))).select("token").collect()
-        return random - {row[0] for row in marked}
+            marks = marks.where(F.col("token").isin(list(random)))
+            marked = marks.where(F.col("apply") >= self.since).select("token").collect()
+        return before | (random - {row[0] for row in marked})
 
     @contextmanager
     def _session(self) -> Iterator[SparkSession]:

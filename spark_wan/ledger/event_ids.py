@@ -67,11 +67,17 @@ class RecordedIds:
         return floor is not None and until is not None and until <= floor
 
 
+def copied_by(marks: Sequence[Mark]) -> int:
+    """Return the apply of the newest copy; 0: there is none. What the applies before it recorded
+    does not count: their rows are gone."""
+    return max((mark.apply for mark in marks if mark.replaced is not None), default=0)
+
+
 def lost_applies(marks: Sequence[Mark], folded: Summary | None = None) -> list[int]:
     """Return the numbers of applies without a mark: numbers begin with 1 and have no gap."""
     numbers = {mark.apply for mark in marks}
     through, lost = (folded.apply, folded.lost_applies) if folded is not None else (0, [])
-    copied = max((mark.apply for mark in marks if mark.replaced is not None), default=0)
+    copied = copied_by(marks)
     if copied > through:  # nothing before the copy counts
         through, lost = copied - 1, []
     newer = range(through + 1, max(numbers, default=0) + 1)
@@ -91,7 +97,9 @@ def check_event_ids(
     ``marks``: all of the table, except those in the summary ``folded``.
     """
     ledger = f"{table}: the ledger at site {site}"
-    folded_ids = folded.ids if folded is not None else ()
+    copied = copied_by(marks)
+    marks = [mark for mark in marks if mark.apply >= copied]
+    folded_ids = [ids for ids in (folded.ids if folded is not None else ()) if ids.last >= copied]
     for ids in folded_ids:
         if ids.count and not recorded.has_folded(ids):
             raise LedgerError(

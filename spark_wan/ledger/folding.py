@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from itertools import groupby
 
-from spark_wan.ledger.event_ids import RecordedIds, check_event_ids, lost_applies
+from spark_wan.ledger.event_ids import RecordedIds, check_event_ids, copied_by, lost_applies
 from spark_wan.ledger.interfaces import LedgerStore
 from spark_wan.ledger.total import Total, sorted_rows
 from spark_wan.steps import Steps
@@ -53,8 +53,9 @@ def fold(
             return 0  # another process has folded meanwhile
     before, marks, positions = sorted_rows(rows)
     folded = [row.mark for row in marks if row.mark.apply <= claim.apply]
+    counting = [mark for mark in folded if mark.apply >= claim.copied]
     known = before.ids if before is not None else ()
-    _rename_ids(store, table, [ids for ids in claim.ids if ids not in known], folded)
+    _rename_ids(store, table, [ids for ids in claim.ids if ids not in known], counting)
     yield "fold.2 ids-renamed"
     letters = sum(before.dead_letters.values()) if before is not None else 0
     if folded and sum(claim.dead_letters.values()) != letters:
@@ -86,7 +87,7 @@ def _next_claim(
 ) -> Summary | None:
     before, newer, _ = sorted_rows(rows)
     newer.sort(key=lambda row: row.mark.apply)
-    copied = max((row.mark.apply for row in newer if row.mark.replaced is not None), default=0)
+    copied = copied_by([row.mark for row in newer])
     newer = [row for row in newer if row.mark.apply >= copied]
     marks = [row.mark for row in newer]
     taken = newer[:most]
@@ -100,7 +101,8 @@ def _next_claim(
     taken += [row for row in newer[most:] if row.mark.apply == last]  # duplicate rows
     total = Total()
     total.take_up(before, taken)
-    ids = folded_ids(before.ids if before is not None else (), [row.mark for row in taken])
+    known = [ids for ids in (before.ids if before is not None else ()) if ids.last >= copied]
+    ids = folded_ids(known, [row.mark for row in taken])
     return total.summary(
         before.number + 1 if before is not None else 1,
         ids,

@@ -33,6 +33,8 @@ class Total:
     """The applied columns, and where they are in the table now."""
     local_commits: int = 0
     """Commits to the target that change rows and are not a receiver's, as far as they were seen."""
+    late_commits: int = 0
+    """Those that came while the newest copy was written; 0 also once its mark is folded."""
     local_known: bool = True
     """Whether they were all seen: the marks of earlier versions do not say."""
     vector_apply: int = 0
@@ -98,7 +100,7 @@ class Total:
             if mark.apply < self.copied:
                 continue
             if mark.replaced is not None and mark.apply > self.last_apply:
-                self._begin_with_copy(mark.apply)
+                self._begin_with_copy(mark)
             older, newer = self.columns.places, AppliedColumns.of(mark).places
             if mark.apply < self.last_apply:  # of an apply before the summary's last
                 older, newer = newer, older
@@ -120,9 +122,10 @@ class Total:
             newest = sorted(self.tokens.items(), key=lambda entry: entry[1])[-KEPT_TOKENS:]
             self.tokens = dict(newest)
 
-    def _begin_with_copy(self, apply: int) -> None:
+    def _begin_with_copy(self, mark: Mark) -> None:
         """Forget what the marks before a copy say."""
-        self.copied, self.marked_version, self.columns = apply, -1, AppliedColumns()
+        self.copied, self.late_commits = mark.apply, mark.local or 0
+        self.marked_version, self.columns = -1, AppliedColumns()
         self._columns_at, self._user_streams, self.tokens = {}, set(), {}
 
     def _take_up_progress(self, mark: Mark) -> None:

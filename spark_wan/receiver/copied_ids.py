@@ -44,7 +44,8 @@ class RecordedEventIds:
         # Marks first: a fold renames tokens, and then deletes the marks.
         _, rows, _ = sorted_rows(ledger.store.load(self.table))
         marks = [row.mark for row in (*rows, *ledger.unwritten)]
-        marked = {mark.token for mark in marks if mark.apply <= ledger.last_apply}
+        own = range(ledger.copied, ledger.last_apply + 1)
+        marked = {mark.token for mark in marks if mark.apply in own}
         location = self.tables.location("event_ids")
         with self.tables.errors():
             version = newest_commit(self.tables.spark, location).version
@@ -57,7 +58,8 @@ class RecordedEventIds:
                 f"{self.table}: no copy is served yet: the ledger was folded meanwhile. The "
                 "request is tried again."
             )
-        tokens = ranges.keys() | (marked & {token for token, _ in counts})
+        counting = {token for token, (_, last) in ranges.items() if last >= ledger.copied}
+        tokens = counting | (marked & {token for token, _ in counts})
         return IdsCut(version, frozenset(tokens), max(floors, default=None))
 
     def write(self, cut: IdsCut, header: FrameHeader) -> CaptureResult:

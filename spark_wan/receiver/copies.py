@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -27,6 +27,7 @@ from spark_wan.receiver.copied_ids import RecordedEventIds
 from spark_wan.runtime.scheduler import Job
 from spark_wan.sender.copies import OutboundCopy, copy_settings, outbound_copy
 from spark_wan.sender.serve import Cut
+from spark_wan.state.decisions import NEW_LOG, StoredDecisions
 from spark_wan.target.delta_table import DeltaTarget
 from spark_wan.topology.model import Topology, copied_stream
 from spark_wan.topology.routes import Serving, served_by
@@ -52,6 +53,8 @@ class AppliedTable:
     """Whether the site needs a copy of the table itself, or waits for one."""
     recorded: RecordedEventIds | None = None
     """The event IDs, if users' queries write the table; None: a sender captures it."""
+    new_logs: Callable[[], Collection[str]] = frozenset
+    """The logs of user streams that were accepted here without what came before."""
     is_source = False
 
     def cut(self) -> Cut:
@@ -66,6 +69,11 @@ class AppliedTable:
         schema = self._travelling(self.source.schema_at(at))
         read = VersionRef(str(ledger.target_id), at, self._identity(at) or "")
         if self.recorded is not None:
+            if accepted := sorted(self.new_logs()):
+                raise TargetError(
+                    f"{self._where} serves no copy: it may lack events that came before log "
+                    f"{accepted[0]}, which was accepted there ({NEW_LOG})"
+                )
             logs = [each for each in ledger.progress.logs if copied_stream(each[0]) is None]
             ids = self.recorded.cut(ledger)
             return Cut(USER_TABLE_ID, -1, "", schema, (), read, tuple(logs), ids.floor, ids)
@@ -174,6 +182,7 @@ def peer_copy(
         )
 
     settings, recorded = copy_settings(by), None
+    decisions = StoredDecisions(site.state, site.storage)
     if table.source == "sink":
         ids = source(tables.location("event_ids"), ())
         recorded = RecordedEventIds(tables, table.name, settings.origin, ids)
@@ -185,6 +194,7 @@ def peer_copy(
         source(table.location(site.name), table.keys),
         waits,
         recorded,
+        lambda: decisions.load(table.name).new_logs,
     )
     return outbound_copy(
         job, topology, watch, by, source=applied, session=session, available_now=available_now

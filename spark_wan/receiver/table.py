@@ -15,6 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from spark_wan.apply.applier import READ_BACK, ApplyResult, TableApplier
+from spark_wan.apply.plan import gap_behind
 from spark_wan.apply.take import CopyTaker
 from spark_wan.delta.commits import record_after
 from spark_wan.delta.errors import ErrorKind, error_text
@@ -308,4 +309,13 @@ class InboundTable(Activity):
         )
         if asks is not None:
             taker.refused = partial(asks.refused, stream)
+            if self.table.source == "sink":
+                decisions = StoredDecisions(self.site.state, self.site.storage)
+                taker.gap_behind = partial(
+                    gap_behind,
+                    logs=asks.requests.inbound,
+                    site=self.site.name,
+                    writers=self.table.writers,
+                    new_logs=lambda: decisions.load(self.name).new_logs,
+                )
         return taker

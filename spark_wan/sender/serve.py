@@ -458,6 +458,14 @@ class CopyServer:
 
     def _check_reaches(self, wanted: Wanted, cut: Cut) -> None:
         """Check that a copy of this version has what the site needs at least."""
+        there = {(stream, log_id): epoch for stream, log_id, epoch, _ in cut.logs}
+        for stream, log_id, epoch, _ in wanted.logs:
+            through = there.get((stream, log_id))
+            if through is not None and through < epoch:
+                raise SourceError(
+                    f"{self.settings.table}: site {self.site} asks for a copy that has epoch "
+                    f"{epoch} of {stream}, and the table here has it through epoch {through}."
+                )
         has = {tuple(origin): version for *origin, version in cut.vector}
         for *origin, version in wanted.least:
             if self.source.is_source and tuple(origin) not in has:

@@ -251,7 +251,8 @@ class DeltaTarget:
         with self._errors():
             rows: EventRows = change.rows
             if change.has_event_ids:
-                ids = AppliedEventIds(self.ledger, self.table, change.newest.origin)
+                origin, since = change.newest.origin, change.ids_since
+                ids = AppliedEventIds(self.ledger, self.table, origin, since)
                 rows = deduplicate(change, rows, ids)
             if change.copied_ids is not None:
                 rows = with_copied_ids(change, rows, self._copied_ids(change.copied_ids))

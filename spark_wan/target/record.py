@@ -45,11 +45,12 @@ def count_dead_letters(change: Change, rows: EventRows, name: TargetName, most: 
 
 def record(change: Change, rows: EventRows, mark: Mark, ledger: LedgerTables) -> None:
     """Record the new event IDs and the dead letters of a change."""
+    ids, copy = AppliedEventIds(ledger, mark.table, change.newest.origin), change.newest.copy
+    if copy is not None and copy.floor is not None:
+        # The site that serves the copy knows none before it either. Before the mark: an event that
+        # is refused can be replayed, one that is there twice cannot be told.
+        ids.expire(copy.floor)
     if rows.new_ids is not None and change.new_ids:
-        ids = AppliedEventIds(ledger, mark.table, change.newest.origin)
-        copy = change.newest.copy
-        if copy is not None and copy.floor is not None:
-            ids.expire(copy.floor)  # the site that serves the copy knows none before it either
         ids.record(rows.new_ids, mark.token)
     if rows.dead is not None and change.dead_letters:
         letters = _ledger_rows(rows, rows.dead, change.newest, mark)

@@ -43,6 +43,9 @@ A request for a copy:
 ``since``       int            when the site asked, in milliseconds since 1970 UTC; absent: unknown
 ``again``       int            how many sites were asked before this one; absent: 0
 ``difference``  bool           the copy is to change only the rows that differ; absent: false
+``logs``        list of lists  of a user stream: what the copy has to have of logs that it has
+                               anything of, as in a mark (stream, log ID, epoch, fingerprint);
+                               absent: nothing
 ==============  =============  ====================================================================
 
 Version 1 has ``incarnation`` for ``log_id``. An ack is cumulative, and replaces the one before it.
@@ -56,7 +59,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from spark_wan.errors import NewerRecordError, SigningKeyError
-from spark_wan.wire.mark import VectorEntry
+from spark_wan.wire.mark import LogEntry, VectorEntry
 from spark_wan.wire.names import printable
 from spark_wan.wire.records import VERSION, is_time, read_record, written_fields
 from spark_wan.wire.signature import KeyReference, Signature, Signer, is_signed_with
@@ -87,6 +90,7 @@ class Wanted:
     since: int = 0
     again: int = 0
     difference: bool = False
+    logs: tuple[LogEntry, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -119,7 +123,9 @@ class Ack:
         absent = {"ahead": 0, **dict.fromkeys(("working", "needs", "wanted", "signature"))}
         content = {"version": VERSION, **written_fields(self, **absent)}
         if self.wanted is not None:
-            content["wanted"] = written_fields(self.wanted, since=0, again=0, difference=False)
+            content["wanted"] = written_fields(
+                self.wanted, since=0, again=0, difference=False, logs=()
+            )
         return json.dumps(content, separators=(",", ":")).encode()
 
     def signed_by(self, signer: Signer) -> Ack:

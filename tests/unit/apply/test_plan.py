@@ -319,6 +319,48 @@ def test_a_forwarded_user_stream_goes_on_behind_a_copy_from_elsewhere() -> None:
     assert plan(later, copied(2)).held == 1
 
 
+def test_a_forwarded_log_that_begins_in_the_middle_has_not_the_events_before_it() -> None:
+    """Its first epoch stands for them, and has none. Fails when it counts as the next epoch of a
+    site that lacks that one."""
+    beginning = replace(forwarded(1, first=30).manifests[1], start=False, frames=())
+    found = plan(Log(beginning), copied(29))
+    assert (found.held, found.new) == (1, [])
+    assert "the stream has earlier events" in str(found.cause)
+    assert plan(Log(beginning), copied(30)).held is None
+
+
+def test_a_gap_of_the_site_that_forwards_is_seen_behind_it() -> None:
+    log = forwarded(1, 2, 3)
+    skipped = {**log.manifests}
+    skipped[3] = replace(skipped[3], root=replace(ROOT, epoch=7))
+    log = Log(*skipped.values())
+    found = plan(log, copied(2))
+    assert (found.held, found.new) == (3, [])
+    assert "lacks what is between" in str(found.cause) and found.needs == "epochs"
+    log.accepts = lambda log_id: log_id == A
+    assert new(plan(log, copied(2))) == [(3, -1)]
+
+
+def test_a_log_goes_on_behind_epochs_that_are_known_at_the_origin() -> None:
+    """Then another log of the origin begins. Fails when the site asks for a copy."""
+    log = forwarded(1, 2, 3, first=4)
+    epochs = {**log.manifests}
+    epochs[3] = replace(epochs[3], root=replace(ROOT, log_id="9" * 32, epoch=1))
+    assert new(plan(Log(*epochs.values()), copied(5))) == [(3, -1)]
+
+
+@pytest.mark.parametrize("trimmed", [1, 2])
+def test_a_user_does_without_the_beginning_of_a_log_that_is_trimmed(trimmed: int) -> None:
+    """Fails when the decision that the message names does not help."""
+    log = for_others(1, 2, of=4)
+    for number in range(1, trimmed + 1):
+        del log.manifests[number]
+    found = plan(log)
+    assert found.new == [] and "new-log" in str(found.cause)
+    log.accepts = lambda log_id: log_id == A
+    assert new(plan(log)) == [(3, -1), (4, -1)]
+
+
 def test_what_a_forwarded_user_stream_brings_counts_for_its_origin() -> None:
     log = forwarded(1, 2)
     found = plan(log)

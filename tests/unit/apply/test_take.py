@@ -23,6 +23,7 @@ from ledgers import mark
 
 from spark_wan.apply.applier import ApplyResult
 from spark_wan.apply.change import Change
+from spark_wan.apply.replace import MOST_COMPARISONS
 from spark_wan.apply.take import CopyTaker
 from spark_wan.channels.base import Note
 from spark_wan.errors import ManifestError, SourceUnreadableError
@@ -665,6 +666,42 @@ def test_what_comes_while_a_table_is_compared_is_compared_too(pair: Pair, others
     ledger.catch_up(pair.target)
     assert ledger.known_local == 0
     pair.synchronized()
+
+
+@pytest.mark.parametrize("step", ["take.6 written", "take.7 ledgered"])
+def test_a_table_is_compared_once_more_after_a_crash(pair: Pair, step: str) -> None:
+    """Fails when the row that came in between is forgotten with the process."""
+    pair.ask()
+    pair.serve()
+    compared(pair.target, 1)
+    list(itertools.islice(pair.taker().round(), TAKE.index(step) + 1))
+    pair.target.__dict__.pop("write")
+    assert pair.take().held is None
+    assert len(pair.copies_taken()) == 2
+    assert pair.ledger().catch_up(pair.target) == 4
+
+
+def test_a_table_that_is_written_to_all_the_time_gets_its_copy(pair: Pair) -> None:
+    """The others' commits count, so the site serves no copy."""
+    pair.ask()
+    pair.serve()
+    compared(pair.target, 99)
+    assert pair.take().held is None
+    assert len(pair.copies_taken()) == MOST_COMPARISONS
+    ledger = pair.ledger()
+    ledger.catch_up(pair.target)
+    assert ledger.known_local == 1
+
+
+def test_what_belongs_to_a_copy_is_recorded_once(pair: Pair) -> None:
+    """Fails when each write that fails leaves the event IDs of a whole table."""
+    pair.ask()
+    pair.serve()
+    pair.target.before_write += [conflict, conflict]
+    recorded = len(pair.target.recorded)
+    assert pair.take().held is None
+    assert len(pair.target.recorded) == recorded + 1
+    assert pair.copies_taken()[-1].token == pair.target.recorded[-1][1]
 
 
 def test_a_copy_names_the_version_of_the_table_that_is_there(pair: Pair) -> None:

@@ -356,3 +356,38 @@ def test_recorded_ids_are_read_per_origin() -> None:
 
     assert [has(users(number)) for number in (1, 2, 5, 6)] == [True, True, True, False]
     assert not has(users(3, origin="denver"))
+
+
+def copied(apply: int) -> Mark:
+    """The mark of a copy with the IDs of the rows that it has."""
+    return users(apply, replaced=5, vector=(), logs=(("a", "a" * 32, apply, "f" * 32),), local=0)
+
+
+@pytest.mark.parametrize("most", [1, 2, 10])
+def test_event_ids_of_before_a_copy_are_not_joined_with_those_of_the_copy(most: int) -> None:
+    """Their rows are gone, and may come again. Fails when a fold has them count again."""
+    table, store = recorded(users(1), users(2), copied(3), users(4))
+    fold_all(store, most=most)
+    ranges = {token_range(token) for _, token in store.ranges}
+    assert all(found is not None and found[0] >= 3 for found in ranges if found is not None)
+    assert {"t1", "t2"} <= store.tokens_with_ids  # no mark has them, and they do not count
+    assert not {"t1", "t2"} & counting(store)
+    found = ledger(store)
+    assert found.catch_up(table) == 5
+
+
+@pytest.mark.parametrize("fold_first", [False, True])
+def test_event_ids_that_were_lost_before_a_copy_are_not_missed(fold_first: bool) -> None:
+    """The copy has brought others. Fails when the site is held, or copies for ever."""
+    table, store = recorded(users(1), users(2))
+    if fold_first:
+        fold_all(store)
+    store.ranges, store.tokens_with_ids = set(), set()
+    held(ledger(store), table, LedgerError, "has lost the")
+    table.put(copied(3).user_metadata())
+    store.tokens_with_ids = {"t3"}
+    for _ in range(2):  # and after a restart
+        found = ledger(store)
+        assert found.catch_up(table) == 4
+    store.tokens_with_ids = set()
+    held(ledger(store), table, LedgerError, "event IDs of apply 3")

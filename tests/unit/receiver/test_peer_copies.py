@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -12,10 +13,12 @@ from fakes import MANIFEST, STREAM, Clock, LedgerRows, Target, commit, publish, 
 from spark_wan.apply.applier import TableApplier
 from spark_wan.capture.ranges import CaptureResult, Part
 from spark_wan.capture.source import DeltaSource
+from spark_wan.errors import TargetError
 from spark_wan.ledger.ledger import Ledger
 from spark_wan.ledger.progress import origin_of
 from spark_wan.log.stream_log import StreamLog
 from spark_wan.log.writer import StreamSettings
+from spark_wan.receiver.copied_ids import RecordedEventIds
 from spark_wan.receiver.copies import AppliedTable, served_to
 from spark_wan.sender.serve import LARGE_BYTES, PARTS, CopyServer, Cut
 from spark_wan.steps import run
@@ -215,6 +218,28 @@ def test_rows_that_are_not_the_writers_are_not_served(
     seattle = Seattle()
     fault(seattle)
     assert why in seattle.refusal()
+
+
+def test_a_site_that_does_without_earlier_events_serves_no_copy() -> None:
+    """Fails when another site loses what this one has never had."""
+    seattle = Seattle()
+    settings = StreamSettings(NAME, "orders", ("id",), "newark", ("tacoma",), ("tacoma",))
+    ids = SimpleNamespace(cut=lambda ledger: SimpleNamespace(floor=None))
+    source, accepted = cast(DeltaSource, seattle.rows), {"a" * 32}
+    table = AppliedTable(
+        settings,
+        "seattle",
+        seattle.ledger(),
+        seattle.target,
+        source,
+        lambda: False,
+        recorded=cast(RecordedEventIds, ids),
+        new_logs=lambda: accepted,
+    )
+    with pytest.raises(TargetError, match="may lack events that came before log aaaa"):
+        table.cut()
+    accepted.clear()
+    assert [log[0] for log in table.cut().logs] == [STREAM]
 
 
 @pytest.mark.parametrize("least", [(*ORIGIN, 20), ("newark", "a later one", "all", 0)])

@@ -9,17 +9,28 @@ from typing import Any
 import pytest
 from applied_pair import COPIES as NAME
 from applied_pair import AppliedPair
+from fakes import memory_channel, publish
 
 from spark_wan.apply.applier import ApplyResult
+from spark_wan.apply.plan import gap_behind
 from spark_wan.apply.take import CopyTaker
 from spark_wan.capture.ranges import ALL_PARTS, CaptureResult, Part
 from spark_wan.errors import TargetError
 from spark_wan.events.operations import EVENT_ID_COLUMNS
+from spark_wan.log.stream_log import StreamLog
 from spark_wan.sender.serve import LARGE_BYTES, PARTS, CopyServer, Cut
 from spark_wan.steps import run
 from spark_wan.wire.ack import Ack, Wanted
 from spark_wan.wire.frame import FrameHeader
-from spark_wan.wire.manifest import EVENT_IDS, ROWS, USER_TABLE_ID, Manifest
+from spark_wan.wire.manifest import (
+    COPY,
+    EVENT_IDS,
+    EVENTS,
+    ROWS,
+    USER_TABLE_ID,
+    CopyOf,
+    Manifest,
+)
 from spark_wan.wire.records import VersionRef
 
 LOG = ("newark.sink.orders", "f" * 32, 7, "of the manifest")
@@ -170,6 +181,72 @@ def test_parts_that_say_something_else_of_their_content_are_not_taken(
     result = pair.take()
     assert result.held is not None and "of the copy that ends with" in str(result.cause)
     assert len(pair.target.commits) == written
+
+
+def test_a_copy_that_is_asked_for_again_has_what_the_site_has(pair: Pair) -> None:
+    """Fails when a server that is behind serves one full copy after the other."""
+    pair.ask()
+    run(pair.server().round())
+    assert pair.take().held is None
+    pair.events.log = (*LOG[:2], 6, LOG[3])
+    pair.ask("r2")
+    run(pair.server().round())
+    assert pair.take().awaits_copy
+    run(pair.server().round())
+    last = pair.copies.newest_manifest()
+    assert last is not None and last.copy is not None
+    assert "asks for a copy that has epoch 7 of newark.sink.orders" in str(last.copy.refused)
+
+
+@pytest.mark.parametrize("asks", [False, True])
+def test_a_copy_behind_which_the_stream_would_be_held_is_not_taken(pair: Pair, asks: bool) -> None:
+    pair.ask()
+    run(pair.server().round())
+    causes: list[str] = []
+
+    def ask_next(wanted: Wanted, cause: str) -> bool:
+        causes.append(cause)
+        return asks
+
+    written = len(pair.target.commits)
+    result = pair.take(gap_behind=lambda copy: "epoch 9 is missing", refused=ask_next)
+    assert causes == ["epoch 9 is missing"] and len(pair.target.commits) == written
+    assert (result.held is None) == asks
+    assert pair.take(gap_behind=lambda copy: None).held is None
+
+
+def test_a_copy_without_rows_is_not_taken(pair: Pair) -> None:
+    pair.ask()
+    run(pair.server().round())
+    ids, rows = pair.parts()
+    assert ids.copy is not None
+    for each in (ids, rows):
+        pair.channel.trim_manifest(NAME, each.epoch)
+    alone = replace(ids, copy=replace(ids.copy, parts=1))
+    pair.copies.append(alone)
+    result = pair.take()
+    assert result.held is not None and "ends a copy without rows" in str(result.cause)
+
+
+@pytest.mark.parametrize(("copied", "fits"), [(1, False), (2, True), (3, True)])
+def test_a_stream_goes_on_behind_a_copy_that_has_what_is_trimmed(copied: int, fits: bool) -> None:
+    channel = memory_channel()
+    log = StreamLog(channel, LOG[0])
+    events = {"kind": EVENTS, "table_id": USER_TABLE_ID, "first_version": -1, "last_version": -1}
+    publish(log, 1, 2, 3, **events)
+    prints = {epoch: log.read(epoch).fingerprint for epoch in (1, 2, 3)}
+    for epoch in (1, 2):
+        channel.trim_manifest(log.stream, epoch)
+    last = log.newest_manifest()
+    assert last is not None
+    copy = CopyOf("r1", logs=((log.stream, last.log_id, copied, prints[copied]),))
+    manifest = replace(last, kind=COPY, copy=copy)
+    new_logs: set[str] = set()
+    found = gap_behind(manifest, [log], "seattle", ("newark",), lambda: new_logs)
+    assert (found is None) == fits
+    assert fits or "were removed before this site read them" in str(found)
+    new_logs.add(last.log_id)
+    assert (gap_behind(manifest, [log], "seattle", ("newark",), lambda: new_logs) is None) == fits
 
 
 def test_a_server_that_has_nothing_says_so(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
