@@ -57,6 +57,8 @@ def write(spark: Any, sites: ManySites, first: int, last: int, **options: str) -
         writer = frame.write.format("wan").mode("append").option("eventId", "event")
         more = {"sequence": "n", "eventTime": "at", **options} if table == "pages" else options
         writer = writer.options(config=str(sites.folder / "wan.yaml"), sender="newark0", **more)
+        if "stream" in options:
+            writer = writer.option("stream", f"{options['stream']}.{table}")
         writer.option("table", table).save()
 
 
@@ -174,7 +176,7 @@ def test_what_a_copy_does_not_have_comes_again_behind_it(spark: Any, tmp_path: P
     write(spark, sites, 10, 20, stream="newark.newark0.more")
     sites.receive(spark, "denver")
     request_copy(sites.topology, "clicks", "denver")
-    with hidden(sites, "newark.newark0.more"):
+    with hidden(sites, "newark.newark0.more.clicks"):
         pass_on(spark, sites, "chicago")
     assert len(read(spark, sites, "clicks", "chicago")) == 10
     assert not held(pass_on(spark, sites, "denver", "denver"))
