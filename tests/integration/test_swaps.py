@@ -108,7 +108,7 @@ class Swaps(Pair):
             request_copy(self.topology, table, SEATTLE, difference=True)
         self.send(spark)
         for table, result in self.apply(spark, rounds=2).items():
-            assert result.held is None, (table, result.cause)
+            assert result.held is None, (table, result.held)
         return before
 
     def feed(self, spark: Any, table: str, version: int) -> list[tuple[int, str]]:
@@ -177,7 +177,7 @@ def test_rows_that_share_a_key_hold_the_copy(spark: Any, swaps: Any) -> None:
     request_copy(made.topology, "plain", SEATTLE, difference=True)
     made.send(spark)
     result = made.apply(spark, rounds=2)["plain"]
-    assert "several rows with the key" in str(result.cause)
+    assert "several rows with the key" in str(result.held)
     assert newest_commit(spark, made.location("plain", SEATTLE)).version == version
     spark.sql(f"DELETE FROM {there} WHERE id = 9")
     assert made.apply(spark, rounds=2)["plain"].held is None
