@@ -55,7 +55,7 @@ RESULTS = HERE / "results" / "sync.json"
 ROWS = 3_000_000
 ROUNDS, WARM_UP = 5, 1
 TABLE, NEWARK, SEATTLE, DENVER = "orders", "newark", "seattle", "denver"
-MEMORY = "1g"
+MEMORY = "2g"
 """Of the heap of each process in *Memory*."""
 
 
