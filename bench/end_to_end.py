@@ -42,6 +42,18 @@ TYPES = (
     "price double, discount double, ordered_on date, updated_at timestamp"
 )
 COLUMNS = [column.split()[0] for column in TYPES.split(", ")]
+VALUES = (
+    "concat('customer-', (id * 7919) % 50000) AS customer",
+    "element_at(array('open', 'paid', 'packed', 'shipped', 'returned'),"
+    " cast(id % 5 + 1 AS int)) AS status",
+    "concat('product-', (id * 31) % 2000) AS product",
+    "cast(id % 9 + 1 AS int) AS quantity",
+    "cast((id * 37) % 100000 AS double) / 100 AS price",
+    "cast((id * 13) % 30 AS double) / 100 AS discount",
+    "date_add(date'2026-01-01', cast(id % 300 AS int)) AS ordered_on",
+    "timestamp_micros(1767225600000000 + id * 1000003) AS updated_at",
+)
+"""The columns but the key, of an ``id``."""
 MICROSECONDS = {"timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS"}
 """Spark's JSON has milliseconds by default: the rows would not be equal."""
 WARM_UP = 3
@@ -81,15 +93,7 @@ class Bench:
             rows = self.spark.range(first, first + count, numPartitions=2).selectExpr(
                 "id AS event_id",
                 f"(id * 48271) % {self.keys} AS order_id",
-                "concat('customer-', (id * 7919) % 50000) AS customer",
-                "element_at(array('open', 'paid', 'packed', 'shipped', 'returned'),"
-                " cast(id % 5 + 1 AS int)) AS status",
-                "concat('product-', (id * 31) % 2000) AS product",
-                "cast(id % 9 + 1 AS int) AS quantity",
-                "cast((id * 37) % 100000 AS double) / 100 AS price",
-                "cast((id * 13) % 30 AS double) / 100 AS discount",
-                "date_add(date'2026-01-01', cast(id % 300 AS int)) AS ordered_on",
-                "timestamp_micros(1767225600000000 + id * 1000003) AS updated_at",
+                *VALUES,
             )
             if events_too:
                 rows.write.format("delta").mode("append").save(events)

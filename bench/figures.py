@@ -1,12 +1,19 @@
-"""The files in ``bench/results``: figures by name, one file for each bench."""
+"""The files in ``bench/results``: figures by name, one file for each bench; and the command lines
+of benches that measure some of their figures at a time.
+"""
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import platform
+import shutil
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
+
+from spark_wan.local import local_session
 
 
 def record(results: Path, measured: dict[str, Any]) -> dict[str, Any]:
@@ -16,3 +23,53 @@ def record(results: Path, measured: dict[str, Any]) -> dict[str, Any]:
     results.parent.mkdir(parents=True, exist_ok=True)
     results.write_text(json.dumps(found, indent=2) + "\n")
     return found
+
+
+def parser(
+    program: str, description: str | None, figures: Mapping[str, Any], results: Path
+) -> argparse.ArgumentParser:
+    """Return the parser of a command line that names some of the ``figures``; none: all of them."""
+    made = argparse.ArgumentParser(
+        prog=program,
+        description=description,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    made.add_argument("figures", nargs="*", help=f"default: all ({', '.join(figures)})")
+    made.add_argument("--output", type=Path, default=results)
+    return made
+
+
+def chosen(
+    made: argparse.ArgumentParser, figures: Mapping[str, Any]
+) -> tuple[argparse.Namespace, list[str]]:
+    """Return the options, and which figures are to be measured."""
+    options = made.parse_args()
+    if unknown := set(options.figures) - set(figures):
+        made.error(f"unknown figures: {', '.join(sorted(unknown))}")
+    return options, options.figures or list(figures)
+
+
+def show(found: Mapping[str, Any]) -> None:
+    print("\n" + "\n".join(f"{name:40} {value}" for name, value in found.items()))
+
+
+def measure(
+    program: str,
+    description: str | None,
+    figures: Mapping[str, Callable[[Any, Path], dict[str, Any]]],
+    scratch: Path,
+    results: Path,
+) -> None:
+    """Run a bench whose ``figures`` are functions of a session and an empty folder below
+    ``scratch``."""
+    options, names = chosen(parser(program, description, figures, results), figures)
+    shutil.rmtree(scratch, ignore_errors=True)
+    spark = local_session("bench", **{"spark.master": "local[2]", "spark.driver.memory": "4g"})
+    found: dict[str, Any] = {}
+    for name in names:
+        place = scratch / name
+        place.mkdir(parents=True)
+        found = record(options.output, figures[name](spark, place))
+    spark.stop()
+    shutil.rmtree(scratch, ignore_errors=True)
+    show(found)

@@ -5,8 +5,8 @@ machine, unless said otherwise.
 
 *Copy*: seattle has lost the table, and asks for a copy. The clock runs from the request until the
 commit that brings the copy has returned. *Equal*: seattle has the table, asks for a copy all the
-same, and writes only what differs: nothing. Both as multiples of a CREATE TABLE AS SELECT of the
-same table, of the same round.
+same, and writes only what differs: nothing; *swap* is that write alone, step take.6. All as
+multiples of a CREATE TABLE AS SELECT of the same table, of the same round.
 
 *Verify*: compares both tables, as a multiple of counting the distinct keys of both.
 
@@ -21,8 +21,6 @@ The figures go to ``bench/results/sync.json``.
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
 import shutil
 import statistics
@@ -36,13 +34,12 @@ from typing import Any
 import yaml
 
 import spark_wan
-from bench.end_to_end import POLL_INTERVAL, wait_for
-from bench.figures import record
+from bench.end_to_end import POLL_INTERVAL, VALUES, wait_for
+from bench.figures import measure
 from bench.jobs import Process
 from bench.memory import PeakMemory
 from spark_wan.apply.change import Change
 from spark_wan.delta.sql import reference
-from spark_wan.local import local_session
 from spark_wan.sync.request import CopyRequests, request_copy, serving_sites
 from spark_wan.target.delta_table import DeltaTarget
 from spark_wan.topology.model import Topology
@@ -66,7 +63,7 @@ class Copies:
         self.place, self.rows = place, rows
         self.writes: list[float] = []
         """Seconds of each write to a target in this process."""
-        place.mkdir(parents=True)
+        place.mkdir(parents=True, exist_ok=True)
         (place / "wan.yaml").write_text(yaml.safe_dump(self._content()))
 
     def _content(self) -> dict[str, Any]:
@@ -113,15 +110,7 @@ class Copies:
     def make(self, spark: Any) -> None:
         spark.range(self.rows, numPartitions=4).selectExpr(
             "id AS order_id",
-            "concat('customer-', (id * 7919) % 50000) AS customer",
-            "element_at(array('open', 'paid', 'packed', 'shipped', 'returned'),"
-            " cast(id % 5 + 1 AS int)) AS status",
-            "concat('product-', (id * 31) % 2000) AS product",
-            "cast(id % 9 + 1 AS int) AS quantity",
-            "cast((id * 37) % 100000 AS double) / 100 AS price",
-            "cast((id * 13) % 30 AS double) / 100 AS discount",
-            "date_add(date'2026-01-01', cast(id % 300 AS int)) AS ordered_on",
-            "timestamp_micros(1767225600000000 + id * 1000003) AS updated_at",
+            *VALUES,
         ).write.format("delta").option("delta.enableChangeDataFeed", "true").save(str(self.path()))
 
     def as_select(self, spark: Any) -> float:
@@ -352,24 +341,7 @@ PARTS: Mapping[str, Callable[[Any, Path], dict[str, Any]]] = {
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        prog="python -m bench.sync",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("parts", nargs="*", help=f"{', '.join(PARTS)}; default: all")
-    parser.add_argument("--output", type=Path, default=RESULTS)
-    options = parser.parse_args()
-    if unknown := set(options.parts) - set(PARTS):
-        parser.error(f"unknown parts: {', '.join(sorted(unknown))}")
-    shutil.rmtree(SCRATCH, ignore_errors=True)
-    spark = local_session("bench", **{"spark.master": "local[2]", "spark.driver.memory": "4g"})
-    found: dict[str, Any] = {}
-    for name in options.parts or PARTS:
-        found = record(options.output, PARTS[name](spark, SCRATCH / name))
-    spark.stop()
-    shutil.rmtree(SCRATCH, ignore_errors=True)
-    print(json.dumps(found, indent=2))
+    measure("python -m bench.sync", __doc__, PARTS, SCRATCH, RESULTS)
 
 
 if __name__ == "__main__":

@@ -4384,7 +4384,7 @@ GUARDS = {
     [user copies, has more]
     unit/sync/test_user_copies_served.py::test_a_copy_that_has_less_than_the_site_is_not_taken
     CopyWriter._has_more
-    - self._position(stream, log_id) > e
+    - progress.position(log, log_id) > e
     + False
 
     [user copies, IDs are no rows]
@@ -4480,7 +4480,7 @@ GUARDS = {
     [user copies, a decision helps]
     unit/apply/test_plan.py::test_a_user_does_without_the_beginning_of_a_log_that_is_trimmed
     _check_epochs
-    - epoch.position == 0 and epoch.accepts(manifest.log_id)
+    - begins and epoch.accepts(manifest.log_id)
     + False
 
     [user copies, known through here]
@@ -4491,7 +4491,7 @@ GUARDS = {
 
     [user copies, does without]
     unit/receiver/test_peer_copies.py::test_a_site_that_does_without_earlier_events_serves_no_copy
-    AppliedTable.cut
+    AppliedTable._cut_of_users
     - sorted(self.new_logs())
     + ()
 
@@ -4527,8 +4527,8 @@ GUARDS = {
 
     [copies, recorded once]
     unit/apply/test_take.py::test_what_belongs_to_a_copy_is_recorded_once
-    CopyWriter._record
-    - self._recorded[0] == same
+    Recorder.record
+    - self._last[0] == same
     + False
     """,
     "integration/test_user_settings.py": """

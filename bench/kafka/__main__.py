@@ -6,13 +6,12 @@ of functions that did not run stay as they are. Kafka's jars are downloaded once
 
 from __future__ import annotations
 
-import argparse
 import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from bench.figures import record
+from bench.figures import chosen, parser, record, show
 from bench.kafka.end_to_end import end_to_end
 from bench.kafka.freshness import freshness
 from bench.kafka.wide_area import wide_area
@@ -30,23 +29,16 @@ FIGURES: Mapping[str, Callable[[Path, int], dict[str, Any]]] = {
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        prog="python -m bench.kafka",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("figures", nargs="*", help=f"default: all ({', '.join(FIGURES)})")
-    parser.add_argument("--rounds", type=int, default=5, help="measured rounds")
-    parser.add_argument("--output", type=Path, default=RESULTS)
-    options = parser.parse_args()
-    if unknown := set(options.figures) - set(FIGURES):
-        parser.error(f"unknown figures: {', '.join(sorted(unknown))}")
-    for name in options.figures or FIGURES:
+    made = parser("python -m bench.kafka", __doc__, FIGURES, RESULTS)
+    made.add_argument("--rounds", type=int, default=5, help="measured rounds")
+    options, names = chosen(made, FIGURES)
+    found: dict[str, Any] = {}
+    for name in names:
         shutil.rmtree(place := SCRATCH / name, ignore_errors=True)
         place.mkdir(parents=True)
         found = record(options.output, FIGURES[name](place, options.rounds))
         shutil.rmtree(place)
-    print("\n" + "\n".join(f"{name:40} {value}" for name, value in found.items()))
+    show(found)
 
 
 if __name__ == "__main__":

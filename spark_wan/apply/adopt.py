@@ -18,7 +18,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 
 from spark_wan.apply.change import Backup, Change
-from spark_wan.apply.plan import PlannedEpoch, StreamPlanner
+from spark_wan.apply.plan import PlannedEpoch, plan_behind
 from spark_wan.apply.replace import CopyWriter, Outcome
 from spark_wan.delta.commits import is_same_commit
 from spark_wan.errors import SYNC, BackupError
@@ -112,15 +112,12 @@ class Adopter:
 
     def _gap(self, log: StreamLog) -> str | None:
         """Return why a stream would be held behind the backup; None: it would go on."""
-        epochs = log.since(0)
-        log.reread(epochs[-1])
         inbound = InboundLog(log, self.table, writers=self.writers)
+        epochs = inbound.after(0)
         self._check_same(inbound.read(epochs[-1]))
         self._check_commit(inbound, epochs)
         behind = Progress.of(self.certificate.vector, ())
-        plan = StreamPlanner(
-            inbound, self.site, progress=behind, acked={}, max_bytes=0, max_epochs=1
-        ).plan(epochs)
+        plan = plan_behind(inbound, epochs, self.site, behind)
         if plan.held is None:
             return None
         through = self.certificate.through

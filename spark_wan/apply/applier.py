@@ -26,7 +26,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
-from spark_wan.apply.change import Change, Replan, TargetTable, WriteConflict
+from spark_wan.apply.change import Change, Recorder, Replan, TargetTable, WriteConflict
 from spark_wan.apply.plan import PlannedEpoch, StreamPlan, StreamPlanner
 from spark_wan.apply.site_ack import SiteAck
 from spark_wan.errors import (
@@ -136,13 +136,13 @@ class TableApplier:
     """Asks for a copy when the site needs one; None: people do."""
     _answer: SiteAck = field(init=False)
     _inbound: InboundLog = field(init=False)
-    _recorded: tuple[tuple[object, ...], str] | None = None
-    """What identifies the apply that was recorded last, and its token."""
+    _recorder: Recorder = field(init=False)
     _passed: FrameError | None = None
     """In this round: the error of a frame that turned out to be valid."""
 
     def __post_init__(self) -> None:
         self._answer = self.answer or SiteAck(self.site, self.log)
+        self._recorder = Recorder(self.target)
         self._inbound = InboundLog(
             self.log, self.table, lambda: self.decisions().new_logs, self.writers
         )
@@ -278,7 +278,7 @@ class TableApplier:
                 self.target.resolve(change)
                 yield "apply.4 resolved"
                 self.check_stopped()
-                mark = self._record(change, self._mark(change, apply_number))
+                mark = self._recorder.record(change, self._mark(change, apply_number))
                 yield "apply.5 recorded"
                 self.target.write(change, mark)
                 yield "apply.6 written"
@@ -306,24 +306,6 @@ class TableApplier:
         result.events += rows
         result.duplicates += change.duplicates
         result.dead_letters += change.dead_letters
-
-    def _record(self, change: Change, mark: Mark) -> Mark:
-        """Record what belongs to the mark, and return the mark to write.
-
-        An apply whose write failed is recorded once: its retry uses the same token.
-        """
-        same = (
-            mark.apply,
-            change.new_ids,
-            tuple(epoch.manifest.fingerprint for epoch in change.epochs),
-        )
-        if self._recorded is not None and self._recorded[0] == same and not change.dead_letters:
-            return replace(mark, token=self._recorded[1])
-        self._recorded = None
-        self.target.record(change, mark)
-        if not change.dead_letters:  # the retry may have other dead letters
-            self._recorded = same, mark.token
-        return mark
 
     def _before_bad_frame(
         self,

@@ -9,7 +9,7 @@ table takes it in four calls, one for each step between the plan and the ledger
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any, Protocol
 
 from spark_wan.apply.plan import PlannedEpoch
@@ -116,6 +116,30 @@ class Change:
             clock=max((stamp for stamp in stamps if stamp is not None), default=None),
             via=newest.via,
         )
+
+
+@dataclass
+class Recorder:
+    """Records what belongs to the applies of a table before they are written."""
+
+    target: TargetTable
+    _last: tuple[tuple[object, ...], str] | None = None
+    """What identifies the apply that was recorded last, and its token."""
+
+    def record(self, change: Change, mark: Mark) -> Mark:
+        """Record what belongs to the mark, and return the mark to write.
+
+        An apply whose write failed is recorded once: its retry uses the same token.
+        """
+        epochs = tuple(epoch.manifest.fingerprint for epoch in change.epochs)
+        same = mark.apply, change.new_ids, epochs
+        if self._last is not None and self._last[0] == same and not change.dead_letters:
+            return replace(mark, token=self._last[1])
+        self._last = None
+        self.target.record(change, mark)
+        if not change.dead_letters:  # the retry may have other dead letters
+            self._last = same, mark.token
+        return mark
 
 
 class TargetTable(TargetHistory, Protocol):

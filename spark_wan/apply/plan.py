@@ -179,7 +179,7 @@ class StreamPlanner:
     def _pass_over(self, manifest: Manifest, plan: StreamPlan, ahead: Progress) -> None:
         """Count an epoch that is applied already, or is not for this site."""
         for_site = self.site in manifest.addressees
-        position = ahead.positions.get((self.log.stream, manifest.log_id), 0)
+        position = ahead.position(self.log.stream, manifest.log_id)
         # For other sites: no gap. Of a user stream, the user does without what is before, or all
         # before it is known by the log of its origin.
         passed = manifest.epoch == position + 1 and not for_site
@@ -204,6 +204,11 @@ class StreamPlanner:
         )
 
 
+def plan_behind(log: InboundLog, epochs: Sequence[int], site: str, behind: Progress) -> StreamPlan:
+    """Plan what comes behind a copy or a backup, through the first epoch that would be applied."""
+    return StreamPlanner(log, site, behind, {}, max_bytes=0, max_epochs=1).plan(epochs)
+
+
 def gap_behind(
     copy: Manifest,
     logs: Iterable[StreamLog],
@@ -216,13 +221,8 @@ def gap_behind(
     assert copy.copy is not None
     progress = Progress.of(copy.copy.vector, copy.copy.logs)
     for log in logs:
-        epochs = log.since(0)
-        if not epochs:
-            continue
-        log.reread(epochs[-1])  # another log may have begun under this name
         inbound = InboundLog(log, copy.table, new_logs=new_logs, writers=writers)
-        planner = StreamPlanner(inbound, site, progress, {}, max_bytes=0, max_epochs=1)
-        plan = planner.plan(epochs)
+        plan = plan_behind(inbound, inbound.after(0), site, progress)
         if plan.needs == EPOCHS:
             return f"behind the copy the stream would be held: {plan.cause}"
     return None
@@ -275,21 +275,25 @@ class _Epoch:
     @property
     def position(self) -> int:
         """Through this epoch its log is applied."""
-        return self.progress.positions.get((self.manifest.stream, self.manifest.log_id), 0)
+        return self.progress.position(self.manifest.stream, self.manifest.log_id)
+
+    @property
+    def at_origin(self) -> int:
+        """Through this epoch the log of its origin is applied; 0: nothing is, or it is this log."""
+        root = self.manifest.written_at_origin
+        return 0 if root is None else self.progress.position(root.stream, root.log_id)
 
     @property
     def is_known_at_origin(self) -> bool:
         """Whether it was applied, by the log of its origin: it may have come by another stream."""
         root = self.manifest.written_at_origin
-        return root is not None and self.progress.has(root)
+        return root is not None and root.epoch <= self.at_origin
 
     @property
     def goes_on_at_origin(self) -> bool:
         """Whether all before it was applied, by the log of its origin."""
         root = self.manifest.written_at_origin
-        if root is None or root.epoch == 1:
-            return False
-        return self.progress.positions.get((root.stream, root.log_id), 0) == root.epoch - 1
+        return root is not None and root.epoch - 1 == self.at_origin > 0
 
     @property
     def applied_logs(self) -> list[tuple[str, int]]:
@@ -426,9 +430,8 @@ def _check_no_beginning(epoch: _Epoch) -> None:
 
 def _check_epochs_at_origin(epoch: _Epoch) -> None:
     """The site that forwards a stream may have gone on behind a gap."""
-    manifest, root = epoch.manifest, epoch.manifest.written_at_origin
-    has = epoch.progress.positions.get((root.stream, root.log_id)) if root is not None else None
-    if root is None or has is None or root.epoch <= has + 1 or epoch.accepts(manifest.log_id):
+    manifest, root, has = epoch.manifest, epoch.manifest.written_at_origin, epoch.at_origin
+    if root is None or not has or root.epoch <= has + 1 or epoch.accepts(manifest.log_id):
         return
     raise LogGapError(
         f"{epoch.where} is epoch {root.epoch} of {root.stream}, of which this site has applied "
@@ -455,21 +458,15 @@ def _check_log(epoch: _Epoch) -> None:
 
 def _check_epochs(epoch: _Epoch) -> None:
     """An epoch waits for those before it."""
-    manifest = epoch.manifest
-    if manifest.epoch <= epoch.position + 1 or (
-        epoch.position == 0 and epoch.accepts(manifest.log_id)
-    ):
+    manifest, begins = epoch.manifest, epoch.position == 0
+    if manifest.epoch <= epoch.position + 1 or (begins and epoch.accepts(manifest.log_id)):
         return
+    copy = f"Or for a copy from another site that has the table run {SYNC}; without one, {_RESEND}"
     raise LogGapError(
         f"{epoch.where} is the first in the log, but this site has applied only through "
         f"{epoch.position}: the epochs between were removed before this site read them. The "
         "stream is held. Restore the missing manifests in the channel. "
-        + (
-            _earlier_events(manifest)
-            if epoch.position == 0
-            else f"Or for a copy from another site that has the table run {SYNC}; without one, "
-            f"{_RESEND}"
-        ),
+        f"{_earlier_events(manifest) if begins else copy}",
         needs=EPOCHS,
     )
 

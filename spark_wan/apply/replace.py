@@ -19,11 +19,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from enum import Enum
 
 from spark_wan.apply.applier import ATTEMPTS
-from spark_wan.apply.change import Change, Replan, TargetTable, WriteConflict
+from spark_wan.apply.change import Change, Recorder, Replan, TargetTable, WriteConflict
 from spark_wan.errors import TargetError, WanError
 from spark_wan.events.columns import column_paths
 from spark_wan.ledger.applied_columns import AppliedColumns
@@ -74,8 +74,10 @@ class CopyWriter:
     """Raises StoppedError when the receiver was stopped."""
     from_writer: bool = True
     """Who made the copy writes the table; else the site has a copy itself."""
-    _recorded: tuple[object, str] | None = None
-    """The copy and apply number of which event IDs are recorded, and their token."""
+    _recorder: Recorder = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._recorder = Recorder(self.target)
 
     def outcome(self, manifest: Manifest) -> Outcome:
         """Return what :meth:`put` would come to now. Writes nothing."""
@@ -119,7 +121,7 @@ class CopyWriter:
                 self.target.resolve(change)
                 yield "take.4 resolved"
                 self.check_stopped()
-                mark = self._record(change, self._mark(manifest, change, number))
+                mark = self._recorder.record(change, self._mark(manifest, change, number))
                 yield "take.5 recorded"
                 self.target.write(change, mark)
                 yield "take.6 written"
@@ -133,16 +135,6 @@ class CopyWriter:
             )
         yield "take.7 ledgered"
         return outcome
-
-    def _record(self, change: Change, mark: Mark) -> Mark:
-        """Record what belongs to the mark, and return the mark to write. A write that has failed
-        is tried again with the event IDs that are recorded."""
-        same = mark.apply, tuple(each.manifest.fingerprint for each in change.epochs)
-        if self._recorded is not None and self._recorded[0] == same and not change.dead_letters:
-            return replace(mark, token=self._recorded[1])
-        self.target.record(change, mark)
-        self._recorded = (same, mark.token) if not change.dead_letters else None
-        return mark
 
     def _number(self, write: bool = True) -> _Number:
         """Return the number of this apply, whatever state the table and its ledger are in."""
@@ -164,21 +156,18 @@ class CopyWriter:
 
     def _is_taken(self, manifest: Manifest) -> bool:
         """Whether the table has this copy, by the ledger."""
-        return self._position(manifest.stream, manifest.log_id) >= manifest.epoch
-
-    def _position(self, stream: str, log_id: str) -> int:
-        """Return through which epoch a log is applied, by the ledger."""
-        return self.ledger.progress.positions.get((stream, log_id), 0)
+        return self.ledger.progress.has(manifest)
 
     def _has_more(self, manifest: Manifest) -> bool:
         """Whether the table has more than the copy: what came after it may be trimmed already."""
         assert manifest.copy is not None
-        through = self.ledger.progress.through
+        progress = self.ledger.progress
+        through = progress.through
         copied = {(site, table, rows): v for site, table, rows, v in manifest.copy.vector}
         if any(through.get(origin, -1) > version for origin, version in copied.items()):
             return True
         # Of a log that the copy knows nothing of, the site takes the events again behind it.
-        if any(self._position(stream, log_id) > e for stream, log_id, e, _ in manifest.copy.logs):
+        if any(progress.position(log, log_id) > e for log, log_id, e, _ in manifest.copy.logs):
             return True
         # Of a later source table: who made the copy has not got so far.
         return not self.from_writer and not through.keys() <= copied.keys()

@@ -71,7 +71,11 @@ class Progress:
 
     def has(self, epoch: LogEpoch) -> bool:
         """Whether an epoch of a log is applied."""
-        return self.positions.get((epoch.stream, epoch.log_id), 0) >= epoch.epoch
+        return self.position(epoch.stream, epoch.log_id) >= epoch.epoch
+
+    def position(self, stream: str, log_id: str) -> int:
+        """Return through which epoch a log is applied; 0: nothing is."""
+        return self.positions.get((stream, log_id), 0)
 
     def add(self, vector: Iterable[VectorEntry], logs: Iterable[LogEntry]) -> None:
         """Take up what a mark says of some origins and logs. Never goes back."""
@@ -80,7 +84,7 @@ class Progress:
             self.through[origin] = max(version, self.through.get(origin, -1))
         for stream, log_id, epoch, fingerprint in logs:
             place = (stream, log_id)
-            if epoch > self.positions.get(place, 0):
+            if epoch > self.position(stream, log_id):
                 self.positions[place] = epoch
                 self.fingerprints[place] = fingerprint
 

@@ -69,14 +69,7 @@ class AppliedTable:
         schema = self._travelling(self.source.schema_at(at))
         read = VersionRef(str(ledger.target_id), at, self._identity(at) or "")
         if self.recorded is not None:
-            if accepted := sorted(self.new_logs()):
-                raise TargetError(
-                    f"{self._where} serves no copy: it may lack events that came before log "
-                    f"{accepted[0]}, which was accepted there ({NEW_LOG})"
-                )
-            logs = [each for each in ledger.progress.logs if copied_stream(each[0]) is None]
-            ids = self.recorded.cut(ledger)
-            return Cut(USER_TABLE_ID, -1, "", schema, (), read, tuple(logs), ids.floor, ids)
+            return self._cut_of_users(self.recorded, schema, read)
         vector = ledger.progress.vector
         own = [entry for entry in vector if entry[0] == self.settings.origin]
         if not own:
@@ -86,6 +79,24 @@ class AppliedTable:
             )
         _, table_id, _, version = own[-1]
         return Cut(table_id, version, "", schema, vector, read)
+
+    def _cut_of_users(
+        self, recorded: RecordedEventIds, schema: Mapping[str, Any], read: VersionRef
+    ) -> Cut:
+        """Return the cut of a user stream's table: what is in it, its logs say."""
+        if accepted := sorted(self.new_logs()):
+            raise TargetError(
+                f"{self._where} serves no copy: it may lack events that came before log "
+                f"{accepted[0]}, which was accepted there ({NEW_LOG})"
+            )
+        progress, ids = self.ledger.progress, recorded.cut(self.ledger)
+        logs = tuple(each for each in progress.logs if copied_stream(each[0]) is None)
+
+        def write_ids(header: FrameHeader) -> CaptureResult:
+            with self._another_site_can_serve():
+                return recorded.write(ids, header)
+
+        return Cut(USER_TABLE_ID, -1, "", schema, (), read, logs, ids.floor, write_ids)
 
     def check(self, cut: Cut) -> None:
         read, identity = cut.read, self._identity(cut.read.version)
@@ -103,11 +114,6 @@ class AppliedTable:
             return self.source.rows_at(
                 cut.read.version, cut.schema, header, part=part, source_version=cut.version
             )
-
-    def write_ids(self, cut: Cut, header: FrameHeader) -> CaptureResult:
-        assert self.recorded is not None
-        with self._another_site_can_serve():
-            return self.recorded.write(cut.ids, header)
 
     def _identity(self, version: int) -> str | None:
         """Return that of the table's commit of a version; None: the history has none."""

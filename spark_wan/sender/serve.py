@@ -103,8 +103,9 @@ class Cut:
     """Of a user stream: how far each log is in the rows."""
     floor: int | None = None
     """The time, in microseconds since 1970 UTC, through which event IDs may have expired."""
-    ids: Any = None
-    """What the source needs to find the event IDs of the rows."""
+    write_ids: Callable[[FrameHeader], CaptureResult] | None = None
+    """Of a user stream: writes the frames with the event IDs of the rows
+    (:data:`~spark_wan.events.operations.EVENT_ID_COLUMNS`). None: they are in the log already."""
 
 
 class CopySource(Protocol):
@@ -125,10 +126,6 @@ class CopySource(Protocol):
 
     def write(self, cut: Cut, header: FrameHeader, part: Part) -> CaptureResult:
         """Write the frames with the rows of a part of a cut."""
-
-    def write_ids(self, cut: Cut, header: FrameHeader) -> CaptureResult:
-        """Write the frames with the event IDs of a cut of a user stream
-        (:data:`~spark_wan.events.operations.EVENT_ID_COLUMNS`)."""
 
 
 @dataclass
@@ -165,9 +162,6 @@ class PublishedTable:
 
     def write(self, cut: Cut, header: FrameHeader, part: Part) -> CaptureResult:
         return self.source.snapshot(cut.version, cut.schema, header, part)
-
-    def write_ids(self, cut: Cut, header: FrameHeader) -> CaptureResult:
-        raise NotImplementedError("the rows of a captured table have no event IDs")
 
     def _check_published(self, cut: Cut) -> None:
         """Check that the source is the table, and in the state, that the log of its events
@@ -403,13 +397,13 @@ class CopyServer:
     def _add(self, last: Manifest | None, cut: Cut, wanted: Wanted, part: Part) -> Steps[Manifest]:
         """Add a part behind the end of the log."""
         began = self.clock()
-        has_ids = part.number == 1 and bool(cut.logs)
-        schema = EVENT_ID_COLUMNS if has_ids else cut.schema
+        write_ids = cut.write_ids if part.number == 1 else None
+        schema = cut.schema if write_ids is None else EVENT_ID_COLUMNS
         header = self.settings.header(cut.table_id, schema, uuid.uuid4().hex)
 
         def write() -> CaptureResult:
-            if has_ids:
-                return self.source.write_ids(cut, header)
+            if write_ids is not None:
+                return write_ids(header)
             ids = int(bool(cut.logs))
             return self.source.write(cut, header, Part(part.number - ids, part.of - ids))
 
@@ -419,7 +413,7 @@ class CopyServer:
         copy = CopyOf(wanted.request, cut.vector, difference=wanted.difference, logs=cut.logs)
         if part.of > 1:
             copy = replace(copy, part=part.number, parts=part.of, read=cut.read, floor=cut.floor)
-        if has_ids:
+        if write_ids is not None:
             copy = replace(copy, content=EVENT_IDS)
         manifest = self._writer.following(
             last,

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from pyspark.sql import DataFrame, Window
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from spark_wan.apply.change import Change
@@ -42,14 +42,8 @@ def deduplicate(change: Change, rows: EventRows, applied: AppliedEventIds) -> Ev
         rejected = judged.where(bad).withColumn(CAUSE, F.lit(cause))
         rows = rows.without(rejected.drop(KNOWN, _NTH, _FIRST))
     new = fresh & ~below
-    (counted,) = judged.agg(
-        F.count_if(again).alias("duplicates"),
-        F.count_if(new).alias("new"),
-        F.count_if(new & F.col(TIME).isNull()).alias("timeless"),
-        F.max(F.when(new, F.col(TIME))).alias("until"),
-    ).collect()
-    change.duplicates, change.new_ids = counted["duplicates"], counted["new"]
-    change.ids_until = None if counted["timeless"] else counted["until"]
+    [[change.duplicates, *counted]] = judged.agg(F.count_if(again), *_counts(new)).collect()
+    _note_new(change, *counted)
     frame = judged.where(new).drop(KNOWN, _NTH, _FIRST)
     return replace(rows, frame=frame, new_ids=frame.select(ID, CONTENT, TIME))
 
@@ -61,11 +55,19 @@ def with_copied_ids(change: Change, rows: EventRows, copied: DataFrame) -> Event
             F.col("event_id").alias(ID), F.col("content").alias(CONTENT), F.col("time").alias(TIME)
         )
     )
-    (counted,) = ids.agg(
-        F.count(F.lit(1)).alias("new"),
-        F.count_if(F.col(TIME).isNull()).alias("timeless"),
-        F.max(TIME).alias("until"),
-    ).collect()
-    change.new_ids = counted["new"]
-    change.ids_until = None if counted["timeless"] else counted["until"]
+    [counted] = ids.agg(*_counts(F.lit(True))).collect()
+    _note_new(change, *counted)
     return replace(rows, new_ids=ids)
+
+
+def _counts(new: Column) -> list[Column]:
+    """Return how many events are ``new``, how many of them have no time, and the newest time."""
+    return [
+        F.count_if(new),
+        F.count_if(new & F.col(TIME).isNull()),
+        F.max(F.when(new, F.col(TIME))),
+    ]
+
+
+def _note_new(change: Change, number: int, timeless: int, until: int | None) -> None:
+    change.new_ids, change.ids_until = number, None if timeless else until

@@ -51,7 +51,7 @@ class Events:
         self.calls.append("cut")
         source, read = self.pair.newark.source, VersionRef("a table", 3, "")
         schema = source.schema_at(0)
-        return Cut(USER_TABLE_ID, -1, "", schema, (), read, (self.log,), 99, "the IDs")
+        return Cut(USER_TABLE_ID, -1, "", schema, (), read, (self.log,), 99, self.write_ids)
 
     def check(self, cut: Cut) -> None:
         assert cut.logs == (self.log,) and cut.floor == 99
@@ -63,8 +63,7 @@ class Events:
         self.calls.append(f"rows {part.number} of {part.of}")
         return self.pair.newark.source.snapshot(0, cut.schema, header, part)
 
-    def write_ids(self, cut: Cut, header: FrameHeader) -> CaptureResult:
-        assert cut.ids == "the IDs"
+    def write_ids(self, header: FrameHeader) -> CaptureResult:
         self.calls.append("ids")
         return self.pair.newark.source.snapshot(0, EVENT_ID_COLUMNS, header, ALL_PARTS)
 
@@ -88,6 +87,14 @@ class Pair(AppliedPair):
 
     def parts(self) -> list[Manifest]:
         return [self.copies.reread(epoch) for epoch in self.copies.epochs()]
+
+    def forge(self, parts: list[Manifest]) -> None:
+        """Somebody puts other manifests in place of those of the copy."""
+        for epoch in self.copies.epochs():
+            self.channel.trim_manifest(NAME, epoch)
+        previous = ""
+        for each in parts:
+            previous = self.copies.append(replace(each, previous=previous)).fingerprint
 
 
 @pytest.fixture
@@ -171,12 +178,7 @@ def test_parts_that_say_something_else_of_their_content_are_not_taken(
     assert wrong.copy is not None
     content = {EVENT_IDS: ROWS, ROWS: EVENT_IDS}[wrong.copy.content]
     parts[part] = replace(wrong, copy=replace(wrong.copy, content=content))
-    for each in parts:
-        pair.channel.trim_manifest(NAME, each.epoch)
-    for each in parts:
-        last = pair.copies.newest_manifest()
-        previous = last.fingerprint if last is not None else ""
-        pair.copies.append(replace(each, previous=previous))
+    pair.forge(parts)
     written = len(pair.target.commits)
     result = pair.take()
     assert result.held is not None and "of the copy that ends with" in str(result.cause)
@@ -218,12 +220,9 @@ def test_a_copy_behind_which_the_stream_would_be_held_is_not_taken(pair: Pair, a
 def test_a_copy_without_rows_is_not_taken(pair: Pair) -> None:
     pair.ask()
     run(pair.server().round())
-    ids, rows = pair.parts()
+    ids, _ = pair.parts()
     assert ids.copy is not None
-    for each in (ids, rows):
-        pair.channel.trim_manifest(NAME, each.epoch)
-    alone = replace(ids, copy=replace(ids.copy, parts=1))
-    pair.copies.append(alone)
+    pair.forge([replace(ids, copy=replace(ids.copy, parts=1))])
     result = pair.take()
     assert result.held is not None and "ends a copy without rows" in str(result.cause)
 
