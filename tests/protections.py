@@ -4895,9 +4895,11 @@ def main() -> int:
 
         def run(protection: Protection) -> bool:
             copy = free.get()
-            outcome = tried(copy, protection)
+            try:
+                outcome = tried(copy, protection)
+            finally:
+                free.put(copy)  # else the others would wait for it for ever
             print(protection.name, outcome, flush=True)
-            free.put(copy)
             return outcome == NOTICED
 
         try:
