@@ -7,14 +7,6 @@ import re
 from collections.abc import Collection
 from importlib import metadata
 
-FULL_COPY = (
-    "a full copy under a new table name: in the topology rename the table and set "
-    "`start: snapshot` (a table without keys: write its rows into a new table with a change feed, "
-    "and set `start: {version: 0}`); at each remote site remove the old table, or give the new one "
-    "another place; then remove the old stream from the channel with the command that the site's "
-    "receiver names, `spark-wan remove`"
-)
-"""How to send a whole table again to all sites: the way out when the source no longer fits."""
 SYNC = "`spark-wan sync` with your --config, and the --table and the --site that needs it"
 """How a site gets a copy of a table."""
 NEW_SITE = f"To give it a copy of the table, run {SYNC}."
@@ -31,12 +23,13 @@ RESEND = (
     "events with the sink from a new checkpoint; then remove the old stream from the channel with "
     "the command that the site's receiver names, `spark-wan remove`"
 )
-"""The same for a user stream, which has no source table."""
+"""How a user stream is sent again to all sites, when none of them has the table any more."""
 
 
-def resend_advice(user_stream: bool) -> str:
-    """Return the advice to send everything again, for a user stream or a captured one."""
-    return f"send {RESEND}" if user_stream else f"make {FULL_COPY}"
+def remake_advice(user_stream: bool) -> str:
+    """Return the advice to a site whose table does not fit what comes, of a user stream or a
+    captured one: a copy into a table that is missing makes it as it is at the origin."""
+    return f"drop the table here, and {copy_advice(user_stream)}"
 
 
 def copy_advice(user_stream: bool) -> str:
@@ -140,8 +133,8 @@ class TableReplacedError(SourceError):
 class ChangeError(SourceError):
     """The commit ``version`` has changes that cannot be sent; the commits before it can."""
 
-    def __init__(self, message: str, version: int) -> None:
-        super().__init__(message)
+    def __init__(self, message: str, version: int, *, needs: str | None = None) -> None:
+        super().__init__(message, needs=needs)
         self.version = version
 
 

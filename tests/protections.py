@@ -2463,13 +2463,13 @@ GUARDS = {
 
     [new sites named at once]
     test_an_epoch_without_events_names_a_new_site_at_once
-    Publisher._next
+    Publisher._following
     - planned is None and (not new_sites)
     + planned is None
 
     [new sites behind commits without events]
     test_commits_without_events_do_not_hide_a_new_site
-    Publisher._next
+    Publisher._following
     - manifest is None and end.last is not None and new_sites
     + False
 
@@ -2588,7 +2588,7 @@ GUARDS = {
 
     [f48 at once]
     test_f07_a_source_restored_and_written_to_again_is_held[0]
-    Publisher._next
+    Publisher._following
     - table_id = self._check_source()
     + table_id = self.source.table_id()
 
@@ -2619,16 +2619,94 @@ GUARDS = {
     + False
 
     [f48 no snapshot]
-    test_f48_a_new_log_may_not_begin_with_a_snapshot
-    NewLog.instead_of
-    - self.needs_published and published is None and (not end.is_another_log)
+    test_f48_a_new_log_does_not_begin_with_a_snapshot
+    Publisher._following
+    - end.replaces_lost and self._begins_with_snapshot
     + False
 
-    [f48 replaced]
-    test_f17_a_channel_with_another_log_is_held[None]
-    NewLog.instead_of
-    - self.needs_published and published is None and (not end.is_another_log)
-    + self.needs_published and published is None
+    [resync, lost history is sent over]
+    test_f09_log_cleanup_that_overtakes_the_sender_gives_every_site_a_copy
+    Publisher._doubt
+    - not isinstance(error, HistoryLostError)
+    + True
+
+    [resync, another table needs a decision]
+    test_another_table_is_sent_once_that_is_decided
+    Publisher._doubt
+    - not isinstance(error, HistoryLostError)
+    + False
+
+    [resync, a decision counts once]
+    test_another_table_is_sent_once_that_is_decided
+    Publisher._check_may_resync
+    - known.through in self.decisions().resyncs
+    + bool(self.decisions().resyncs)
+
+    [resync, an emptied table]
+    test_a_lost_history_does_not_empty_the_sites[empty]
+    Publisher._doubt
+    - self.source.is_empty_at(self.source.newest().version)
+    + False
+
+    [resync, an undecided operation]
+    test_a_lost_history_does_not_empty_the_sites[a TRUNCATE]
+    Publisher._doubt
+    - commit.table_operation is not None and (not commit.stays_here) and (action == 'hold')
+    + False
+
+    [resync, far behind]
+    test_a_lost_history_does_not_empty_the_sites[far behind]
+    commits_after
+    - version = commits[-1].version
+    + return
+
+    [copies, an operation far behind]
+    unit/apply/test_take.py::test_no_copy_goes_around_a_hold_of_the_sender[far behind]
+    commits_after
+    - version = commits[-1].version
+    + return
+
+    [resync, a decided operation]
+    test_a_table_operation_that_is_decided_does_not_hold_a_lost_history
+    Publisher._doubt
+    - decided.get(commit.version, self.settings.on_table_operation)
+    + self.settings.on_table_operation
+
+    [resync, nothing published]
+    test_a_stream_that_has_published_nothing_goes_over_nothing
+    Publisher._check_may_resync
+    - known is not None
+    + True
+
+    [resync, above what was published]
+    test_a_table_that_went_back_is_sent_once_sites_can_tell
+    Publisher._check_is_above
+    - known is None or known.table_id != table_id or commit.version > known.through
+    + True
+
+    [resync, a feed]
+    test_a_table_without_a_feed_is_not_gone_over
+    Publisher._resync
+    - self.source.check_feed()
+    + None
+
+    [resync, other keys]
+    test_changed_keys_that_are_decided_cost_no_copy
+    Publisher._resync
+    - known is None or not is_same_commit(commit.identity, known.identity)
+    + True
+
+    [resync, the ID of the new table]
+    test_another_table_is_sent_once_that_is_decided
+    Publisher._resync
+    - table_id, commit = self.source.table_id(), self.source.newest()
+    + table_id, commit = known.table_id, self.source.newest()
+
+    [resync, a gap]
+    test_f09_log_cleanup_that_overtakes_the_sender_gives_every_site_a_copy
+    Publisher._resync
+    - commit.version + 1
+    + (0 if known is None else known.through) + 1
 
     [f48 users stream]
     test_the_checkpoint_of_a_user_stream_has_no_published_state
@@ -4412,15 +4490,15 @@ GUARDS = {
     + False
 
     [user copies, IDs of later applies]
-    test_ids_of_later_applies_are_not_in_a_copy
-    RecordedEventIds.cut
-    - mark.apply in own
-    + True
+    unit/ledger/test_event_ids.py::test_ids_of_later_applies_do_not_count
+    tokens_through
+    - since <= mark.apply <= apply
+    + since <= mark.apply
 
     [user copies, IDs folded with later ones]
-    test_ids_of_later_applies_are_not_in_a_copy
-    RecordedEventIds.cut
-    - last > ledger.last_apply
+    unit/ledger/test_event_ids.py::test_ids_that_were_folded_with_later_ones_have_to_be_read_again
+    tokens_through
+    - last > apply
     + False
 
     [user copies, the writer has no table]
@@ -4696,9 +4774,9 @@ GUARDS = {
     [folded ids count]
     test_event_ids_are_looked_up_by_the_ids_of_the_apply[0]
     test_event_ids_are_looked_up_by_the_ids_of_the_apply[100]
-    AppliedEventIds._unmarked
-    - set(tokens) - ranges.keys()
-    + set(tokens)
+    counting_tokens
+    - token in marked if folded is None else folded[1] >= since
+    + token in marked
 
     [fold of rivals]
     test_a_ledger_in_delta_tables_is_folded_and_read

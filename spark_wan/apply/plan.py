@@ -384,8 +384,9 @@ def _check_versions(epoch: _Epoch) -> None:
     if first > through + 1:
         raise LogGapError(
             f"{epoch.where} begins at version {first}, but this site has applied only through "
-            f"{through}. It waits for the versions {through + 1} to {first - 1}. If their "
-            f"manifests were deleted, restore them in the channel; or for a copy run {SYNC}.",
+            f"{through}. It waits for the versions {through + 1} to {first - 1}. Perhaps the "
+            "sender has gone over them, as its log says; or their manifests were deleted: then "
+            f"restore them in the channel. Else for a copy run {SYNC}.",
             needs=EPOCHS,
         )
 

@@ -27,7 +27,7 @@ import pyarrow as pa
 
 from spark_wan.delta.dataframes import select_columns
 from spark_wan.delta.sessions import temporary_settings
-from spark_wan.errors import UnreadableChangeError
+from spark_wan.errors import SOURCE, UnreadableChangeError
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -89,9 +89,9 @@ def refused(
     return UnreadableChangeError(
         f"{table}: column {column!r} has {problem} in version {version}. Delta's change feed does "
         "not return such values as they are, so the remote sites would differ. Nothing of version "
-        f"{version} is sent. Repair the rows ({repair}); a stream that has begun already must then "
-        "begin again under a new table name, because the feed keeps the old rows.",
+        f"{version} is sent. Repair the rows ({repair}); the feed keeps the old ones.",
         version,
+        needs=SOURCE,
     )
 
 

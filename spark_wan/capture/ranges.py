@@ -13,7 +13,7 @@ from typing import Any
 
 from spark_wan.delta.commits import Commit
 from spark_wan.errors import (
-    FULL_COPY,
+    SOURCE,
     ForwardingError,
     HistoryLostError,
     NewerMarkError,
@@ -159,7 +159,8 @@ class RangePlanner:
             raise SchemaError(
                 f"{self.table}: version {newer[0].version} renames columns: {renames}. A rename "
                 "cannot be carried by name. The stream is held before that version. Rename back "
-                f"(ALTER TABLE … RENAME COLUMN), and the stream goes on; or make {FULL_COPY}."
+                f"(ALTER TABLE … RENAME COLUMN), and the stream goes on.",
+                needs=SOURCE,
             )
         if renames.undone:
             # One range from the first rename to the last, read under the names of its end.
@@ -180,16 +181,17 @@ class RangePlanner:
         if newer[0].version != published + 1:
             raise HistoryLostError(
                 f"{self.table}: versions {published + 1} to {newer[0].version - 1} are no longer "
-                "in the table's history; log cleanup has overtaken the sender. Nothing after them "
-                f"is sent, so that no site misses them silently. Make {FULL_COPY}. Raise "
+                "in the table's history; log cleanup has overtaken the sender. Raise "
                 "delta.logRetentionDuration and delta.deletedFileRetentionDuration above the "
-                "longest pause."
+                "longest pause.",
+                needs=SOURCE,
             )
         for before, after in pairwise(newer):
             if after.version != before.version + 1:
                 raise HistoryLostError(
                     f"{self.table}: version {before.version + 1} is missing in the table's "
-                    f"history. The stream is held; make {FULL_COPY}."
+                    "history.",
+                    needs=SOURCE,
                 )
 
     def _is_left_out(self, commit: Commit) -> bool:
@@ -256,7 +258,8 @@ class RangePlanner:
         raise SchemaError(
             f"{self.table}: version {commit.version} drops columns ({columns}). The remote sites "
             "have values in them, and a column that is added again under the same name is empty "
-            f"here and not there. The stream is held before that version. Make {FULL_COPY}."
+            "here and not there. The stream is held before that version.",
+            needs=SOURCE,
         )
 
     def _cut(
@@ -298,8 +301,8 @@ def check_columns_follow(
         problems += [f"{'.'.join(path)} was {old} and is {new}" for path, old, new in retyped]
         raise SchemaError(
             f"{table}: at version {version} its columns changed in a way that cannot be carried by "
-            f"name: {'; '.join(problems)}. The stream is held before that version. "
-            f"Make {FULL_COPY}."
+            f"name: {'; '.join(problems)}. The stream is held before that version.",
+            needs=SOURCE,
         )
 
 

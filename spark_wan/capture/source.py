@@ -46,7 +46,7 @@ from spark_wan.delta.tables import (
     newest_commit,
     table_id,
 )
-from spark_wan.errors import FULL_COPY, KeylessChangeError, SchemaError, SourceError
+from spark_wan.errors import SOURCE, KeylessChangeError, SchemaError, SourceError
 from spark_wan.log.frames import BatchLimits
 from spark_wan.runtime.progress import under_way
 from spark_wan.wire.frame import FrameHeader
@@ -178,7 +178,8 @@ class DeltaSource:
                         f"{self.table.name}: the change feed of versions {planned.first_version} "
                         f"to {planned.last_version} cannot be read: the columns were replaced in "
                         "between or since (DELTA_CHANGE_DATA_FEED_INCOMPATIBLE). The stream is "
-                        f"held. Make {FULL_COPY}."
+                        "held.",
+                        needs=SOURCE,
                     ) from error
             return self._capture(planned, header, across=True)
 
@@ -292,11 +293,20 @@ class DeltaSource:
         part: Part = ALL_PARTS,
     ) -> CaptureResult:
         with self._errors(schema):
-            feed, size = change_feed_and_size(self.spark, self.table.location)
-            if not feed:
-                # Nothing could ever follow the snapshot.
-                raise feed_off(self.table.name, self.table.location, "its change feed is off")
+            size = self._size_if_fed()
         return self.rows_at(version, schema, header, part=part, size=size)
+
+    def check_feed(self) -> None:
+        with self._errors():
+            self._size_if_fed()
+
+    def _size_if_fed(self) -> int | None:
+        """Return the size of the newest version's files. Raises ChangeFeedError without a feed:
+        nothing could ever follow."""
+        feed, size = change_feed_and_size(self.spark, self.table.location)
+        if not feed:
+            raise feed_off(self.table.name, self.table.location, "its change feed is off")
+        return size
 
     def rows_at(
         self,
@@ -411,10 +421,11 @@ class DeltaSource:
             raise KeylessChangeError(
                 f"{table}: version {version} changes rows other than by inserting ({change}), and "
                 "the table has no key by which a remote site could find them. The stream stops "
-                f"before that commit. Give the table `keys:`, and make {FULL_COPY}. Commits that "
-                "need not travel can be marked local-only when they are made (spark_wan.LOCAL_ONLY "
-                "as userMetadata).",
+                f"before that commit. Commits that need not travel can be marked local-only when "
+                "they are made (spark_wan.LOCAL_ONLY as userMetadata). Give the table `keys:`, or "
+                "the next such commit stops the stream again.",
                 version,
+                needs=SOURCE,
             )
         if len(report.dead_letters) > limit:
             report.too_many = str(report.dead_letters[0])
@@ -423,10 +434,10 @@ class DeltaSource:
                 f"{table}: more than {limit} rows of one epoch have no usable key {keys} or are "
                 f"too large (for example: {report.too_many}). That is no accident; the stream is "
                 "held. If they are too large, raise max_frame_bytes of the receiving sites, then "
-                "of the sender. Else repair the rows at the source and give the remote sites a "
-                "full copy under a new table name, with other `keys:` if these are wrong. Or raise "
+                "of the sender. Else repair the rows at the source, or correct `keys:`. Or raise "
                 "the table's `max_dead_letters` in the topology: such rows then become dead "
-                "letters."
+                "letters.",
+                needs=SOURCE,
             )
 
     @contextmanager

@@ -166,13 +166,13 @@ class ObjectChannel(Channel):
                 f"{self.url}/{path}: the object is larger than its manifest says ({error}). It was "
                 "not read: it is not the frame that was written. Its stream is held. Restore the "
                 "object from a backup or another version of it; without it the remote site needs a "
-                "full copy."
+                "copy of the table."
             ) from None
         except FileNotFoundError as error:
             raise FrameError(
                 f"{self.url}/{path}: the frame that a manifest names is not there. Its stream is "
                 "held. Restore the object from a backup or another version of it; without it the "
-                "remote site needs a full copy.",
+                "remote site needs a copy of the table.",
                 needs=EPOCHS,
             ) from error
 

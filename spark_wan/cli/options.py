@@ -156,8 +156,8 @@ class JobOptions(SessionOptions):
         typer.Option(
             metavar="DECISION",
             help="Decide about a held stream, as its message says: TABLE@LOG=new-log, or for a"
-            " sender TABLE@VERSION=distribute or =skip. It is recorded in the site's state, so"
-            " give it once. May be repeated.",
+            " sender TABLE@VERSION=distribute, =skip or =resync. It is recorded in the state of the"
+            " site, so give it once. May be repeated.",
         ),
     ] = None
 

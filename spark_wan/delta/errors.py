@@ -14,7 +14,7 @@ from typing import Any
 
 from spark_wan.delta.sql import reference
 from spark_wan.errors import (
-    FULL_COPY,
+    SOURCE,
     ChangeFeedError,
     HistoryLostError,
     SourceError,
@@ -270,10 +270,10 @@ def source_error(error: Exception, table: str, location: str) -> Exception:
     if lost and ErrorKind.HISTORY_LOST.matches(error):
         return HistoryLostError(
             f"{table}: changes that are not published yet can no longer be read: VACUUM or log "
-            f"cleanup has overtaken the sender ({text}). Nothing after them is sent, so that no "
-            f"site misses them silently. Make {FULL_COPY}. Raise "
+            f"cleanup has overtaken the sender ({text}). Raise "
             "delta.deletedFileRetentionDuration and delta.logRetentionDuration above the "
-            "longest pause."
+            "longest pause.",
+            needs=SOURCE,
         )
     if missing:
         return table_missing(table, location, text)
@@ -302,6 +302,6 @@ def feed_off(table: str, location: str, cause: str) -> ChangeFeedError:
         f"Enable it with: ALTER TABLE {reference(location)} SET TBLPROPERTIES "
         "(delta.enableChangeDataFeed = true). A stream that has published nothing yet then goes "
         "on: with `start: snapshot`, the default, it sends the rows of the table; with a version, "
-        "that must be later than the ALTER. A stream that has published lacks the changes since: "
-        f"make {FULL_COPY}."
+        "that must be later than the ALTER. A stream that has published lacks the changes since.",
+        needs=SOURCE,
     )

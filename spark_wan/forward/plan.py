@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from spark_wan.errors import LogGapError, resend_advice
+from spark_wan.errors import RESEND, LogGapError
 from spark_wan.log.inbound import InboundLog, Standing, follows, standing
 from spark_wan.state.decisions import NEW_LOG
 from spark_wan.wire.manifest import EVENTS, Manifest
@@ -46,7 +46,7 @@ def epochs_after(log: InboundLog, via: EpochRef, epochs: Sequence[int]) -> Seque
         raise LogGapError(
             f"{log.stream}: the log begins at manifest {epochs[0]}, but it was forwarded only "
             f"through {via.epoch}: those between were deleted. Restore them in the channel; or "
-            f"{resend_advice(True)}; or, if the sites behind this one can get copies, go on with "
+            f"send {RESEND}; or, if the sites behind this one can get copies, go on with "
             f"`spark-wan receive --decide {newest.table}@{newest.log_id}={NEW_LOG}`."
         )
     return [epoch for epoch in epochs if epoch > via.epoch]
@@ -60,9 +60,15 @@ def next_manifest(log: InboundLog, epoch: int, before: EpochRef | None) -> Manif
     return manifest
 
 
+_BEGIN_ANEW = (
+    "stop this site's receivers and remove what it forwards of the stream, from the channel of its "
+    "own sender (`spark-wan remove STREAM --begin-anew`): the sites behind it get copies then"
+)
+
+
 def _rewritten(manifest: Manifest) -> LogGapError:
     return LogGapError(
         f"{manifest.stream}: manifest {manifest.epoch} is not the one that was forwarded, or does "
         "not follow it: the log was rewritten. Restore the channel's log; or, without a copy of "
-        f"it, {resend_advice(manifest.kind == EVENTS)}."
+        f"it, {_BEGIN_ANEW if manifest.kind != EVENTS else f'send {RESEND}'}."
     )

@@ -18,6 +18,7 @@ from spark_wan.delta.sessions import copied_session
 from spark_wan.delta.sql import IN_LIST, is_in, literal, quoted, reference
 from spark_wan.delta.tables import load, newest_commit
 from spark_wan.events.operations import CONTENT, ID, TIME
+from spark_wan.ledger.event_ids import counting_tokens
 from spark_wan.ledger.tables import LedgerTables
 from spark_wan.wire.ledger import FLOOR, LEDGER_VERSION, token_range
 
@@ -151,16 +152,14 @@ class AppliedEventIds:
 
     def _unmarked(self, tokens: Collection[str]) -> set[str]:
         """Return those of ``tokens`` that no mark has that counts: nor do IDs with them."""
-        ranges = {token: of for token in tokens if (of := token_range(token)) is not None}
-        before = {token for token, (_, last) in ranges.items() if last < self.since}
-        random = set(tokens) - ranges.keys()
-        if not random:
-            return before
-        with self.ledger.errors():
-            marks = self.ledger.read("applied").where(F.col("table") == self.table)
-            marks = marks.where(F.col("token").isin(list(random)))
-            marked = marks.where(F.col("apply") >= self.since).select("token").collect()
-        return before | (random - {row[0] for row in marked})
+        random = [token for token in tokens if token_range(token) is None]
+        marked: set[str] = set()
+        if random:
+            with self.ledger.errors():
+                marks = self.ledger.read("applied").where(F.col("table") == self.table)
+                marks = marks.where(F.col("token").isin(random) & (F.col("apply") >= self.since))
+                marked = {row[0] for row in marks.select("token").collect()}
+        return set(tokens) - counting_tokens(tokens, marked, self.since)
 
     @contextmanager
     def _session(self) -> Iterator[SparkSession]:

@@ -8,10 +8,10 @@ says so of ranges of applies, and their IDs have the range as their token.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from spark_wan.errors import LEDGER, RESEND, LedgerError
+from spark_wan.errors import LEDGER, RESEND, LedgerError, SourceUnreadableError
 from spark_wan.wire.ledger import FoldedIds, Summary, token_range
 from spark_wan.wire.mark import AppliedStream, Mark
 
@@ -65,6 +65,39 @@ class RecordedIds:
             return True
         floor = self.floors.get(origin)
         return floor is not None and until is not None and until <= floor
+
+
+def counting_tokens(tokens: Iterable[str], marked: Collection[str], since: int) -> frozenset[str]:
+    """Return those of ``tokens`` whose IDs count. ``marked``: the tokens of the marks from the
+    apply ``since`` on, that of the newest copy. A range counts without a mark: its applies were
+    folded.
+
+    >>> sorted(counting_tokens(["marked 1-4", "marked 5-9", "ab", "cd"], {"ab"}, since=5))
+    ['ab', 'marked 5-9']
+    """
+    counting = set()
+    for token in tokens:
+        folded = token_range(token)
+        if token in marked if folded is None else folded[1] >= since:
+            counting.add(token)
+    return frozenset(counting)
+
+
+def tokens_through(
+    apply: int, tokens: Sequence[str], marks: Iterable[Mark], *, table: str, since: int
+) -> frozenset[str]:
+    """Return those of ``tokens`` whose IDs count, of the applies from ``since`` through ``apply``.
+    ``marks``: of the table, read before the tokens.
+
+    Raises SourceUnreadableError when a later apply was folded with them."""
+    folded = [of for token in tokens if (of := token_range(token)) is not None]
+    if any(last > apply for _, last in folded):
+        raise SourceUnreadableError(
+            f"{table}: no copy is served yet: the ledger was folded meanwhile. The request is "
+            "tried again."
+        )
+    marked = {mark.token for mark in marks if since <= mark.apply <= apply}
+    return counting_tokens(tokens, marked, since)
 
 
 def copied_by(marks: Sequence[Mark]) -> int:

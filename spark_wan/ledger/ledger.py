@@ -228,6 +228,12 @@ class Ledger(Total):
         """Rows that were taken up and are not in the store yet."""
         return tuple(self._unwritten)
 
+    def stored_marks(self) -> list[Mark]:
+        """Return the marks that are not folded, as the store has them now, and those that are not
+        in it yet."""
+        _, rows, _ = sorted_rows(self.store.load(self.table))
+        return [row.mark for row in (*rows, *self._unwritten)]
+
     def write(self) -> None:
         """Add the rows to the store that are not there yet, durably."""
         if self._unwritten:

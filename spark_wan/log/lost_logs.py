@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from spark_wan.errors import FULL_COPY, LogGapError
+from spark_wan.errors import LogGapError
 from spark_wan.log.stream_log import StreamLog
 from spark_wan.wire.checkpoint import SenderCheckpoint
 from spark_wan.wire.manifest import Manifest
@@ -24,6 +24,8 @@ class LogEnd:
     """The writer's checkpoint of the stream, read before the log; None: there is none."""
     last: Manifest | None
     """The newest manifest."""
+    replaces_lost: bool = False
+    """Whether a new log begins in place of a lost one."""
 
     @property
     def is_another_log(self) -> bool:
@@ -43,27 +45,24 @@ class NewLog:
     """What the user does; ``{log}`` stands for the ID of the lost log."""
     allowed: Callable[[str], bool]
     """Whether the user has done so for the log with an ID."""
-    needs_published: bool = False
-    """A new log is of use only if the checkpoint tells how far the lost one was published."""
 
-    def instead_of(self, end: LogEnd, lost: str) -> str:
+    def instead_of(self, lost: str) -> str:
         """Return what the user can do without the lost log."""
-        published = end.checkpoint.published if end.checkpoint is not None else None
-        if self.needs_published and published is None and not end.is_another_log:
-            return f"make {FULL_COPY}"
         return f"{self.advice.format(log=lost)} to begin a new log"
 
 
-def check_log(log: StreamLog, end: LogEnd, new_log: NewLog) -> None:
-    """Raise LogGapError when the log is behind the writer's checkpoint, is another one, or is gone
+def check_log(log: StreamLog, end: LogEnd, new_log: NewLog) -> bool:
+    """Return whether a new log is to begin in place of a lost one.
+
+    Raise LogGapError when the log is behind the writer's checkpoint, is another one, or is gone
     although sites have acked it. The acks are read only when there is neither a manifest nor a
     checkpoint."""
     checkpoint, last = end.checkpoint, end.last
     if checkpoint is not None and last is not None and not end.is_another_log:
         if last.epoch < checkpoint.epoch:
             known = f"it was at {checkpoint.epoch} ({_acked(checkpoint)})"
-            raise LogGapError(_restored(log, end, last=last, known=known, new_log=new_log))
-        return
+            raise LogGapError(_restored(log, last=last, known=known, new_log=new_log))
+        return False
     if checkpoint is not None:
         lost = [checkpoint.log_id]
         state = f"it was at manifest {checkpoint.epoch} ({_acked(checkpoint)})"
@@ -73,17 +72,18 @@ def check_log(log: StreamLog, end: LogEnd, new_log: NewLog) -> None:
         applied = {site: ack.applied for site, ack in sorted(acks.items())}
         state = f"sites have acked it ({applied})"
     else:
-        return
-    lost = [log_id for log_id in lost if not new_log.allowed(log_id)]
-    if lost:
+        return False
+    refused = [log_id for log_id in lost if not new_log.allowed(log_id)]
+    if refused:
         what = "is gone" if last is None else f"is another one than before, {last.log_id}"
         raise LogGapError(
             f"{log.channel.url}: the log of {log.stream} {what}; {state}. The channel or its "
             "manifests were deleted. The stream is held and nothing is published, because epochs "
             "that a site has not applied would be lost silently. Restore the channel; or, when "
             "every remote site has what was published or can do without, "
-            f"{new_log.instead_of(end, lost[0])}."
+            f"{new_log.instead_of(refused[0])}."
         )
+    return last is None and bool(lost)
 
 
 def check_acks(log: StreamLog, end: LogEnd, new_log: NewLog) -> None:
@@ -99,16 +99,16 @@ def check_acks(log: StreamLog, end: LogEnd, new_log: NewLog) -> None:
     # Beyond what is there now: another writer may have extended it meanwhile.
     if max(acks.values(), default=0) > last.epoch and max(acks.values()) > log.newest_epoch():
         known = f"sites have acked more ({acks})"
-        raise LogGapError(_restored(log, end, last=last, known=known, new_log=new_log))
+        raise LogGapError(_restored(log, last=last, known=known, new_log=new_log))
 
 
-def _restored(log: StreamLog, end: LogEnd, *, last: Manifest, known: str, new_log: NewLog) -> str:
+def _restored(log: StreamLog, *, last: Manifest, known: str, new_log: NewLog) -> str:
     return (
         f"{log.channel.url}: the log of {log.stream} ends at manifest {last.epoch}, but {known}: "
         "an older state of it was restored. The stream is held and nothing is published. Restore "
         f"the newer state; or stop the sender, run `spark-wan remove {log.stream} --begin-anew` "
         "with its --config, and "
-        f"{new_log.instead_of(end, last.log_id)}."
+        f"{new_log.instead_of(last.log_id)}."
     )
 
 

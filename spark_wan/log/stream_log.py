@@ -195,7 +195,7 @@ class StreamLog:
                 f"{self.channel.url}: the log of {self.stream} goes from {below[-1]} to "
                 f"{whole[0]}: manifests are missing, and not every site has acked them (acked: "
                 f"{dict(acked)}). Restore them in the channel; without them, those sites need a "
-                "full copy."
+                "copy of the table."
             )
 
     def append(self, manifest: Manifest) -> Manifest:

@@ -28,7 +28,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeVar
 
 from spark_wan.channels.base import write_of
@@ -138,8 +138,7 @@ class LogWriter:
         checkpoint = self.checkpoint()
         last = self.log.newest_manifest(checkpoint.epoch if checkpoint is not None else 0)
         end = LogEnd(checkpoint, last)
-        check_log(self.log, end, self.new_log)
-        return end
+        return replace(end, replaces_lost=check_log(self.log, end, self.new_log))
 
     def check_acks(self, end: LogEnd) -> None:
         """Raise LogGapError when a site has acked more than the log has."""

@@ -10,13 +10,12 @@ from pyspark.sql import functions as F
 from spark_wan.capture.ranges import CaptureResult
 from spark_wan.capture.source import DeltaSource
 from spark_wan.delta.tables import load, newest_commit
-from spark_wan.errors import SourceUnreadableError
 from spark_wan.events.operations import EVENT_ID_COLUMNS
+from spark_wan.ledger.event_ids import tokens_through
 from spark_wan.ledger.ledger import Ledger
 from spark_wan.ledger.tables import LedgerTables
-from spark_wan.ledger.total import sorted_rows
 from spark_wan.wire.frame import FrameHeader
-from spark_wan.wire.ledger import FLOOR, token_range
+from spark_wan.wire.ledger import FLOOR
 
 
 @dataclass(frozen=True)
@@ -42,25 +41,18 @@ class RecordedEventIds:
         """Return the IDs of the applies that a ledger knows, and no others. Raises
         SourceUnreadableError when a later apply was folded with them since."""
         # Marks first: a fold renames tokens, and then deletes the marks.
-        _, rows, _ = sorted_rows(ledger.store.load(self.table))
-        marks = [row.mark for row in (*rows, *ledger.unwritten)]
-        own = range(ledger.copied, ledger.last_apply + 1)
-        marked = {mark.token for mark in marks if mark.apply in own}
+        marks = ledger.stored_marks()
         location = self.tables.location("event_ids")
         with self.tables.errors():
             version = newest_commit(self.tables.spark, location).version
             found = self._at(load(self.tables.spark, location, versionAsOf=version))
             counts = found.groupBy("token").agg(F.max("time")).collect()
         floors = [time for token, time in counts if token == FLOOR]
-        ranges = {token: of for token, _ in counts if (of := token_range(token)) is not None}
-        if any(last > ledger.last_apply for _, last in ranges.values()):
-            raise SourceUnreadableError(
-                f"{self.table}: no copy is served yet: the ledger was folded meanwhile. The "
-                "request is tried again."
-            )
-        counting = {token for token, (_, last) in ranges.items() if last >= ledger.copied}
-        tokens = counting | (marked & {token for token, _ in counts})
-        return IdsCut(version, frozenset(tokens), max(floors, default=None))
+        found_tokens = [token for token, _ in counts if token != FLOOR]
+        tokens = tokens_through(
+            ledger.last_apply, found_tokens, marks, table=self.table, since=ledger.copied
+        )
+        return IdsCut(version, tokens, max(floors, default=None))
 
     def write(self, cut: IdsCut, header: FrameHeader) -> CaptureResult:
         """Write the frames with the IDs of a cut."""

@@ -335,7 +335,7 @@ class AckManager:
             log.warning(
                 "%s: site %s is no longer served by this sender; it has acked epoch %d of %d, and "
                 "the sender no longer waits for its acks. What it has not applied is trimmed: to "
-                "be served again, it needs a full copy",
+                "be served again, it needs a copy of the table",
                 self.log.stream,
                 site,
                 acks[site].applied if site in acks else 0,

@@ -10,13 +10,17 @@ nothing:
     publish.5  manifest-added   created if absent: now the epoch exists. If another writer was
                                 faster: start over
     publish.6  checkpointed     the sender's checkpoint, which only detects a lost log
+
+Where what follows cannot be sent, because the history was lost or the source is another table, an
+epoch without events goes over it (:meth:`Publisher._resync`): a site that lacks what is before it
+asks for a copy.
 """
 
 from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Protocol
@@ -32,17 +36,19 @@ from spark_wan.capture.ranges import (
 from spark_wan.delta.clock import stamps
 from spark_wan.delta.commits import Commit, is_same_commit, record_after
 from spark_wan.errors import (
-    FULL_COPY,
     NEW_SITE,
+    SOURCE,
     ChangeError,
+    HistoryLostError,
     SourceError,
     TableReplacedError,
+    WanError,
 )
 from spark_wan.events.columns import check_columns, check_keys, fingerprint
 from spark_wan.log.lost_logs import LogEnd, NewLog
 from spark_wan.log.stream_log import StreamLog
 from spark_wan.log.writer import CheckpointStore, LogWriter, StreamSettings
-from spark_wan.state.decisions import NEW_LOG
+from spark_wan.state.decisions import NEW_LOG, RESYNC
 from spark_wan.steps import Steps
 from spark_wan.wire.checkpoint import PublishedState
 from spark_wan.wire.decisions import Decisions
@@ -108,9 +114,19 @@ class SourceTable(Protocol):
         """Publish the rows of a version, or of a part of it, as ``create`` events of that
         version."""
 
+    def check_feed(self) -> None:
+        """Raise ChangeFeedError when the table keeps no change feed now."""
+
     def amount(self, version: int) -> tuple[int, int | None]:
         """Return the number of rows at a version, and the size of the files of the newest one, in
         bytes; None: not known."""
+
+
+def commits_after(source: SourceTable, version: int) -> Iterator[Commit]:
+    """Yield all commits above a version that the history still has, however many."""
+    while commits := source.history(version):
+        yield from commits
+        version = commits[-1].version
 
 
 @dataclass(frozen=True)
@@ -186,8 +202,6 @@ class Publisher:
         new_log = NewLog(
             f"run `spark-wan send --decide {self.settings.table}@{{log}}={NEW_LOG}`",
             lambda lost: lost in self.decisions().new_logs,
-            # It would begin with a snapshot: sites with rows in the table refuse that.
-            needs_published=self.settings.start is None,
         )
         self._writer = LogWriter(self.log, self.checkpoints, self.clock, new_log)
 
@@ -229,17 +243,19 @@ class Publisher:
         yield "publish.1 log-read"
         if was_settled and not new_sites and quiet.end.version == self._known and quiet.lasts():
             return None
-        table_id = self._check_source()
-        yield "publish.2 source-checked"
-        planned = self._plan()
-        if planned is None and not new_sites:
-            return None
-        yield QUIET_PLANNED if planned is None else self._step_of(planned)
-        writer.check_acks(end)
         began = self.clock()
-        manifest = None if planned is None else self._write(end.last, table_id, planned)
-        if manifest is None and end.last is not None and new_sites:
-            manifest = writer.without_rows(end.last, self.settings)
+        try:
+            manifest = yield from self._following(end, new_sites)
+        except WanError as error:
+            self._check_may_resync(error)
+            manifest = self._resync(end)
+            logger.error(
+                "%s: %s Every site that lacks what came before version %d gets a copy of the table "
+                "instead.",
+                self.settings.stream,
+                error,
+                manifest.first_version,
+            )
         if manifest is None:
             return None
         yield "publish.4 frames-written"
@@ -250,6 +266,102 @@ class Publisher:
         self._published = PublishedState.by(manifest)
         yield "publish.6 checkpointed"
         return manifest
+
+    def _following(self, end: LogEnd, new_sites: set[str]) -> Steps[Manifest | None]:
+        """Return the manifest that follows, with its frames written; None: there is none."""
+        table_id = self._check_source()
+        yield "publish.2 source-checked"
+        if end.replaces_lost and self._begins_with_snapshot:
+            # Sites with rows in the table refuse one.
+            return self._resync(end)
+        planned = self._plan()
+        if planned is None and not new_sites:
+            return None
+        yield QUIET_PLANNED if planned is None else self._step_of(planned)
+        self._writer.check_acks(end)
+        manifest = None if planned is None else self._write(end.last, table_id, planned)
+        if manifest is None and end.last is not None and new_sites:
+            manifest = self._writer.without_rows(end.last, self.settings)
+        return manifest
+
+    def _check_may_resync(self, error: WanError) -> None:
+        """Raise the error again, unless sites are to get copies in place of what cannot be sent.
+
+        A lost history takes nothing from the table: so it needs no decision, which another table
+        does, or an older state."""
+        known = self._published
+        if error.needs != SOURCE:
+            raise error
+        advice = "Nothing was published yet: set a later `start` in the topology."
+        if known is not None:
+            decided = known.through in self.decisions().resyncs
+            doubt = None if decided else self._doubt(error, known.through)
+            if doubt is None:
+                return
+            advice = (
+                f"{doubt}To let every site get a copy of the table as it is now, decide: "
+                f"`spark-wan send --decide {self.settings.table}@{known.through}={RESYNC}`."
+            )
+        error.args = (f"{error} {advice}",)
+        raise error
+
+    def _doubt(self, error: WanError, published: int) -> str | None:
+        """Return why somebody has to decide whether sites get copies; None: nobody has to."""
+        if not isinstance(error, HistoryLostError):
+            return ""
+        decided = self.decisions().operations
+        for commit in commits_after(self.source, published):
+            action = decided.get(commit.version, self.settings.on_table_operation)
+            if commit.table_operation is not None and not commit.stays_here and action == "hold":
+                return f"Version {commit.version} is a {commit.table_operation}. "
+        if self.source.is_empty_at(self.source.newest().version):
+            return "The table is empty now. "
+        return None
+
+    def _resync(self, end: LogEnd) -> Manifest:
+        """Return the manifest that goes over everything through the source's newest version, and
+        carries nothing. Whoever lacks anything before it sees a gap."""
+        known, settings = self._published, self.settings
+        table_id, commit = self.source.table_id(), self.source.newest()
+        self._check_is_above(table_id, commit)
+        self.source.check_feed()
+        schema = self.source.schema_at(commit.version)
+        self._check_columns(schema)
+        self._writer.check_acks(end)
+        self._quiet.read_through(commit.version)
+        clock = self._clock_before(commit)
+        if known is None or not is_same_commit(commit.identity, known.identity):
+            clock = stamps([commit], clock).clock
+        return self._writer.following(
+            end.last,
+            settings,
+            kind=CAPTURE,
+            table_id=table_id,
+            schema=schema,
+            first_version=commit.version + 1,
+            last_version=commit.version,
+            start=False,
+            commits=(),
+            identity=commit.identity,
+            frames=(),
+            disjoint=True,
+            clock=clock,
+        )
+
+    def _check_is_above(self, table_id: str, commit: Commit) -> None:
+        """Check that sites see a gap: what they have of the table is told by its versions."""
+        known = self._published
+        if known is None or known.table_id != table_id or commit.version > known.through:
+            return
+        if commit.version == known.through and is_same_commit(commit.identity, known.identity):
+            return  # the sites have all of it: only the keys are other ones
+        raise TableReplacedError(
+            f"{self.settings.table}: the table was restored to an older state, and its newest "
+            f"version is {commit.version}: sites that have version {known.through} of before would "
+            "take what comes for known. Put a new table with its rows in its place (CREATE TABLE … "
+            "AS SELECT, with a change feed), or go on writing to it: above version "
+            f"{known.through}, every site gets a copy, as was decided."
+        )
 
     def _published_by(self, end: LogEnd) -> PublishedState | None:
         """Return what the log has published; or, where a new one begins in place of a lost one,
@@ -296,8 +408,8 @@ class Publisher:
         if known.keys != self.settings.keys:
             raise SourceError(
                 f"{table}: its keys are {list(self.settings.keys)} in the topology, but the stream "
-                f"was published with {list(known.keys)}. Event IDs would change; restore the keys, "
-                f"or make {FULL_COPY}."
+                f"was published with {list(known.keys)}. Event IDs would change; restore the keys.",
+                needs=SOURCE,
             )
         commit = self.source.commit(known.through)
         if commit is not None and is_same_commit(commit.identity, known.identity):
@@ -307,13 +419,15 @@ class Publisher:
             raise TableReplacedError(
                 f"{table}: the table at its place has the ID {table_id}; the stream carries "
                 f"{known.table_id}. It was dropped and created again, or replaced. The stream is "
-                f"held; make {FULL_COPY}."
+                "held.",
+                needs=SOURCE,
             )
         if commit is not None:
             raise TableReplacedError(
                 f"{table}: version {known.through} is not the commit that was published: the table "
                 "was restored to an older state and written to again (or its log was copied "
-                f"without its files' times). The stream is held; make {FULL_COPY}."
+                "without its files' times). The stream is held.",
+                needs=SOURCE,
             )
         latest = self.source.newest().version
         if latest < known.through:
@@ -321,7 +435,8 @@ class Publisher:
                 f"{table}: its newest version is {latest}, but version {known.through} was "
                 "published: the table was restored to an older state (from a backup?). The stream "
                 "is held, so that new commits with old numbers are not mistaken for what the "
-                f"remote sites have. Make {FULL_COPY}."
+                "remote sites have.",
+                needs=SOURCE,
             )
         return table_id
 

@@ -47,7 +47,7 @@ from spark_wan.log.lost_logs import NewLog
 from spark_wan.log.stream_log import StreamLog
 from spark_wan.log.writer import ALL_ROWS, LogWriter, StreamSettings
 from spark_wan.runtime.progress import share_of, under_way
-from spark_wan.sender.publish import SourceTable
+from spark_wan.sender.publish import SourceTable, commits_after
 from spark_wan.steps import Steps
 from spark_wan.wire.ack import Wanted
 from spark_wan.wire.frame import FrameHeader
@@ -189,7 +189,7 @@ class PublishedTable:
     def _check_no_operation(self, published: int) -> None:
         """Check that no commit that is not published yet changes the whole table: the sender may
         hold it, so that no accident empties every site."""
-        for commit in self.source.history(published):
+        for commit in commits_after(self.source, published):
             if commit.table_operation is not None and not commit.stays_here:
                 raise SourceUnreadableError(
                     f"{self.settings.table}: no copy is served yet: version {commit.version} is a "

@@ -5,6 +5,8 @@ A decision is written ``<table>@<what>=<action>``:
 ===========================  =======================================================================
 ``orders@12=distribute``     send the whole-table operation of version 12 (TRUNCATE, RESTORE …)
 ``orders@12=skip``           leave it out: the remote sites keep their rows
+``orders@41=resync``         at the sender: what follows version 41 cannot be sent; each site that
+                             lacks it is to get a copy of the table
 ``orders@<log ID>=new-log``  at the sender: a new log may begin in place of that one, which is lost;
                              at a receiver: apply that log in place of an earlier one
 ===========================  =======================================================================
@@ -20,7 +22,7 @@ from spark_wan.state.objects import StateObjects
 from spark_wan.wire.decisions import Decisions
 
 OPERATION_ACTIONS = ("distribute", "skip")
-NEW_LOG = "new-log"
+NEW_LOG, RESYNC = "new-log", "resync"
 
 _LOG_ID = re.compile("[0-9a-f]{32}")
 
@@ -57,7 +59,7 @@ def parse_decisions(texts: Iterable[str]) -> dict[str, Decisions]:
     """Return the decisions in ``texts``, by table.
 
     >>> parse_decisions(["flights@12=skip"])
-    {'flights': Decisions(operations={12: 'skip'}, new_logs=frozenset())}
+    {'flights': Decisions(operations={12: 'skip'}, new_logs=frozenset(), resyncs=frozenset())}
 
     Raises OptionError for any other text.
     """
@@ -67,12 +69,15 @@ def parse_decisions(texts: Iterable[str]) -> dict[str, Decisions]:
         table, _, what = place.rpartition("@")
         if table and what.isdecimal() and action in OPERATION_ACTIONS:
             decision = Decisions({int(what): action})
+        elif table and what.isdecimal() and action == RESYNC:
+            decision = Decisions(resyncs=frozenset((int(what),)))
         elif table and _LOG_ID.fullmatch(what) and action == NEW_LOG:
             decision = Decisions(new_logs=frozenset((what,)))
         else:
             raise OptionError(
                 f"--decide {text!r} is not understood; write <table>@<version>=distribute, "
-                f"<table>@<version>=skip or <table>@<log ID>={NEW_LOG}"
+                f"<table>@<version>=skip, <table>@<version>={RESYNC} or "
+                f"<table>@<log ID>={NEW_LOG}"
             )
         decisions[table] = decisions.get(table, Decisions()) | decision
     return decisions

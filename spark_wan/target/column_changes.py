@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from spark_wan.errors import SchemaError, resend_advice
+from spark_wan.errors import SchemaError, remake_advice
 from spark_wan.events.columns import FieldJson, Path, SchemaJson, differences, widens
 from spark_wan.ledger.interfaces import TargetName
 
@@ -60,7 +60,7 @@ def reconcile(
         ]
         raise SchemaError(
             f"{target.table}: columns at site {target.site} cannot be reconciled: "
-            f"{'; '.join(clashes)}. The stream is held. {first}, or {resend_advice(users)}."
+            f"{'; '.join(clashes)}. The stream is held. {first}, or {remake_advice(users)}."
         )
     return Changes(found.added, widened)
 

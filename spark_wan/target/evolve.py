@@ -12,7 +12,7 @@ from spark_wan.delta.dataframes import schema_json
 from spark_wan.delta.errors import error_text
 from spark_wan.delta.sql import quoted, sql_type
 from spark_wan.delta.tables import load
-from spark_wan.errors import SchemaError, resend_advice
+from spark_wan.errors import SchemaError, remake_advice
 from spark_wan.events.columns import Path, SchemaJson
 from spark_wan.ledger.applied_columns import AppliedColumns
 from spark_wan.ledger.interfaces import TargetName
@@ -81,7 +81,7 @@ class SchemaEvolution:
                             f"{error_text(error)}). The stream is held. Run ALTER TABLE {table} "
                             f"SET TBLPROPERTIES ({properties}), which readers and writers of the "
                             "table must support, and the stream goes on; or "
-                            f"{resend_advice(self.users)}."
+                            f"{remake_advice(self.users)}."
                         ) from error
                 raise
 
@@ -106,7 +106,7 @@ class SchemaEvolution:
                 f"origin: {columns}. The stream is held. Run ALTER TABLE {self.name.sql_name} SET "
                 f"TBLPROPERTIES ({', '.join(needed)}), which readers and writers of the table must "
                 "support: the stream then widens them itself and goes on. Or "
-                f"{resend_advice(self.users)}."
+                f"{remake_advice(self.users)}."
             )
 
 

@@ -8,6 +8,7 @@ An entry is a JSON object:
 ``version``     int              1
 ``operations``  object           version of a whole-table operation -> ``distribute`` or ``skip``
 ``new_logs``    list of strings  log IDs: lost ones (sender), accepted ones (receiver)
+``resyncs``     list of ints     versions behind which sites get copies (sender); absent: none
 ==============  ===============  ==================================================================
 
 The entries count in the order of their numbers: a later one adds to those before, and replaces what
@@ -20,6 +21,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from spark_wan.errors import LedgerError, NewerRecordError
 from spark_wan.wire.records import (
@@ -42,17 +44,25 @@ class Decisions:
     """Version of a whole-table operation -> ``distribute`` or ``skip``."""
     new_logs: frozenset[str] = frozenset()
     """Log IDs: lost ones (sender), accepted ones (receiver)."""
+    resyncs: frozenset[int] = frozenset()
+    """Versions of the source behind which sites are to get copies."""
 
     def __or__(self, later: Decisions) -> Decisions:
         """Return what both come to."""
-        return Decisions({**self.operations, **later.operations}, self.new_logs | later.new_logs)
+        return Decisions(
+            {**self.operations, **later.operations},
+            self.new_logs | later.new_logs,
+            self.resyncs | later.resyncs,
+        )
 
     def encode(self) -> bytes:
-        record = {
+        record: dict[str, Any] = {
             "version": VERSION,
             "operations": {str(v): action for v, action in sorted(self.operations.items())},
             "new_logs": sorted(self.new_logs),
         }
+        if self.resyncs:
+            record["resyncs"] = sorted(self.resyncs)
         return json.dumps(record, separators=(",", ":")).encode()
 
     @classmethod
@@ -64,7 +74,7 @@ class Decisions:
             check_requires(record, known_names(_Entry))
             entry = from_fields(_Entry, record, renamed=False)
             operations = {int(version): action for version, action in entry.operations.items()}
-            return cls(operations, frozenset(entry.new_logs))
+            return cls(operations, frozenset(entry.new_logs), frozenset(entry.resyncs))
         except NewerRecordError as error:
             raise LedgerError(
                 f"{where}: the recorded decisions were {error}. Update spark_wan at this site."
@@ -82,3 +92,4 @@ class _Entry:
 
     operations: Mapping[str, str]
     new_logs: tuple[str, ...]
+    resyncs: tuple[int, ...] = ()

@@ -47,7 +47,7 @@ _LATEST = 250_000_000_000_000
 
 _RESTORE = (
     "estore the object from a backup or another version of it; without it the remote site needs a "
-    "full copy."
+    "copy of the table."
 )
 RESTORE = f"Its stream is held. R{_RESTORE}"
 UPDATE = "Its stream is held. Update spark_wan at this site."

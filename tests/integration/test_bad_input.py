@@ -104,7 +104,7 @@ def feed_off_for_one_commit(spark: Any, wan: Sites) -> None:
     [
         pytest.param(
             restored_and_written,
-            r"version 7 is not the commit that was published: .*restored.*full copy",
+            r"version 7 is not the commit that was published: .*restored.*--decide orders@7=resync",
             marks=pytest.mark.core,
             id="restored_and_written",
         ),
@@ -228,7 +228,7 @@ def test_f09_a_start_at_a_version_without_history_is_refused(spark: Any, wan: Si
     edit(wan, "orders", start={"version": 7})
     status = attempt(spark, wan)
     assert re.match(
-        r"readings: versions 0 to 1 are no longer in the table's history.*full copy",
+        r"readings: versions 0 to 1 are no longer in the table's history.*set a later `start`",
         str(status["readings"].held),
     )
     assert str(status["orders"].held) == "orders: it is to start at version 7, but its newest is 3."

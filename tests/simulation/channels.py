@@ -258,6 +258,9 @@ class WatchedTopics(WatchedChannel):
         topics = clusters[self.inner.url]
         topics.delete("wan.acks")
         self.inner.prepare()
+        for name, record in self.records.items():
+            for each in {each for each, _ in record.acks}:
+                self.world.ack_changed(name, each)
 
 
 class SimulatedChannel:

@@ -72,6 +72,14 @@ FORWARDING: dict[str, Shape] = {
 """Sites send on what they receive."""
 
 
+BEHIND: dict[str, Shape] = {
+    "a part of chain": _linked({"newark": [["boston"]]}, "newark"),
+    "a part of star": _linked({"hub": [["b"]], "a": [["hub"]]}, "a"),
+    "a part of mesh": _linked({"a": [["b"]], "b": [["a"]]}, "b"),
+}
+"""Those to which a site is added, which then is behind another one."""
+
+
 def _random_shape(choose: random.Random) -> Shape:
     """Return a random graph: a tree of four to six sites, whose links go both ways or away from the
     first site, and sometimes one link more."""
@@ -106,15 +114,18 @@ def _supported_shape(number: int) -> Shape:
 
 
 @cache
-def topology(shape: str | int, kinds: tuple[str, ...], snapshot: bool) -> Topology:
+def topology(
+    shape: str | int, kinds: tuple[str, ...], snapshot: bool, sync: str = "manual"
+) -> Topology:
     """Return a topology of a shape, by its name or the number of a random one. ``kinds``: of its
-    tables, in turn. ``snapshot``: tables with keys begin with one."""
-    known = SHAPES | FORWARDING
+    tables, in turn. ``snapshot``: tables with keys begin with one. ``sync``: the setting of all
+    sites."""
+    known = SHAPES | FORWARDING | BEHIND
     chosen = known[shape] if isinstance(shape, str) else _supported_shape(shape)
-    return _parsed(chosen, kinds, snapshot)
+    return _parsed(chosen, kinds, snapshot, sync)
 
 
-def _parsed(shape: Shape, kinds: tuple[str, ...], snapshot: bool) -> Topology:
+def _parsed(shape: Shape, kinds: tuple[str, ...], snapshot: bool, sync: str = "manual") -> Topology:
     carriers, carried = shape
     names = {site: None for at, _, remotes in carriers.values() for site in (at, *remotes)}
     senders = {
@@ -132,7 +143,7 @@ def _parsed(shape: Shape, kinds: tuple[str, ...], snapshot: bool) -> Topology:
         name: _table(name, kind, [senders[sender] for sender in attached], attached, snapshot)
         for (name, attached), kind in zip(carried.items(), kinds, strict=False)
     }
-    sites = {name: {"state": f"/state/{name}"} for name in names}
+    sites = {name: {"state": f"/state/{name}", "sync": sync} for name in names}
     content = {"version": 1, "sites": sites, "senders": senders, "tables": tables}
     return parse_topology(content, "simulation.yaml")
 

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from spark_wan.errors import FULL_COPY, RESEND, SYNC
+from spark_wan.errors import RESEND, SYNC
 from spark_wan.topology.model import Sender, Stream, Topology
 from spark_wan.wire.ack import Ack
 from spark_wan.wire.manifest import COPY, CopyOf, Manifest
@@ -36,16 +36,33 @@ def extends_its_log(manifest: Manifest, before: Manifest | None) -> None:
     if before is not None:
         assert manifest.log_id == before.log_id, f"manifest {epoch} begins another log"
         # A copy stands for itself.
-        assert manifest.kind == COPY or manifest.first_version in (-1, before.last_version + 1), (
+        follows = manifest.first_version in (-1, before.last_version + 1)
+        assert manifest.kind == COPY or follows or goes_over(manifest, before), (
             f"manifest {epoch} begins at {manifest.first_version}"
         )
 
 
-def follows_what_was_forwarded(manifest: Manifest, before: int, inbound: Manifest | None) -> None:
+def goes_over(manifest: Manifest, before: Manifest) -> bool:
+    """Whether a manifest leaves versions out that cannot be sent: a site that lacks them sees the
+    gap."""
+    begins = manifest.first_version
+    return (
+        not (manifest.start or manifest.frames)
+        and begins == manifest.last_version + 1 > before.last_version + 1 > 0
+    )
+
+
+def follows_what_was_forwarded(
+    manifest: Manifest, before: int, inbound: Manifest | None, acked: int
+) -> None:
     """2. A forwarder takes the epochs of its inbound log one by one. ``before``: the one that was
-    forwarded last; ``inbound``: the one that ``manifest`` names."""
+    forwarded last; ``inbound``: the one that ``manifest`` names; ``acked``: through this one the
+    site had acked the log when the forwarding was added. It may begin behind that, and says so."""
     via = manifest.via
-    assert via is not None and inbound is not None and via.epoch == before + 1, (
+    assert via is not None and inbound is not None, f"{manifest.stream}: {via} is forwarded"
+    has_none = via.epoch <= acked and not manifest.frames
+    begins = before == 0 and not manifest.start and (has_none or via.epoch == acked + 1)
+    assert begins or via.epoch == before + 1, (
         f"{manifest.stream}: {via} is forwarded after epoch {before}"
     )
     assert (via.stream, via.log_id, via.fingerprint) == (
@@ -181,7 +198,7 @@ def is_rightly_held(who: str, cause: str, lost: Sequence[Any], needs: str | None
     removed before ``who`` could see them, and what else was done to the table. ``needs``: why the
     site says that it needs a copy."""
     assert lost, f"{who} is held, although it has lost nothing: {cause}"
-    told = needs is not None or any(advice in cause for advice in (FULL_COPY, RESEND, SYNC))
+    told = needs is not None or any(advice in cause for advice in (RESEND, SYNC))
     assert told, f"{who} is held, and is not told what to do"
 
 
@@ -202,6 +219,11 @@ def answers_a_request(target: str, request: str, wanted: Sequence[str]) -> None:
     )
 
 
+def has_no_rows_of_its_own(target: str, foreign: bool) -> None:
+    """12. Nor does it ask by itself where a copy takes away what somebody wrote to the table."""
+    assert not foreign, f"{target} has rows of its own, and asks for a copy by itself"
+
+
 def answers_once(manifest: Manifest, before: CopyOf | None) -> None:
     """12. A request is answered once, by a copy whose parts are one after another. ``before``: what
     the manifest before it says of a copy."""
@@ -212,7 +234,11 @@ def answers_once(manifest: Manifest, before: CopyOf | None) -> None:
         f"manifest {manifest.epoch} of {manifest.stream} answers request {copy.request} once more"
     )
     if copy.part > 1:
-        follows = before is not None and replace(before, part=before.part + 1) == copy
+        following = {"part": copy.part, "content": copy.content}
+        follows = before is not None and (before.part + 1, replace(before, **following)) == (
+            copy.part,
+            copy,
+        )
         assert follows, f"manifest {manifest.epoch} of {manifest.stream} is no part after {before}"
 
 

@@ -148,6 +148,8 @@ class Replication(RuleBasedStateMachine):
 
     shapes = SMALL
     kinds: Sequence[str] = KINDS
+    syncs: Any = st.just("manual")
+    """Strategy for when sites ask for copies."""
     channels: type[WatchedChannel] = WatchedChannel
     world: World
 
@@ -174,6 +176,7 @@ class Replication(RuleBasedStateMachine):
         later=st.sampled_from(
             [None, None, None, "all look now and then", "a receiver dies in its apply"]
         ),
+        sync=st.runner().flatmap(lambda machine: machine.syncs),
     )
     def a_world_is_made(
         self,
@@ -186,18 +189,24 @@ class Replication(RuleBasedStateMachine):
         forgetful: bool,
         rests: bool,
         later: str | None,
+        sync: str,
     ) -> None:
         """``rests``: months may pass. A stream may be held after that, and then a schedule finds
         little more. ``later``: once all has come to rest, months pass, in which targets are
-        optimized, and then rows change."""
+        optimized, and then rows change. ``sync``: the setting of all sites."""
         self.rests, self.later = rests, later
         conditions = Conditions(skews, early, watched, forgetful)
-        self.world = self.made(shape, kinds, snapshot, conditions)
+        self.world = self.made(shape, kinds, snapshot, conditions, sync)
 
     def made(
-        self, shape: str | int, kinds: tuple[str, str], snapshot: bool, conditions: Conditions
+        self,
+        shape: str | int,
+        kinds: tuple[str, str],
+        snapshot: bool,
+        conditions: Conditions,
+        sync: str,
     ) -> World:
-        return World(topology(shape, kinds, snapshot), conditions, note, self.channels)
+        return World(topology(shape, kinds, snapshot, sync), conditions, note, self.channels)
 
     def advance(self, name: str, steps: int | None = None) -> bool:
         return self.world.advance(self.world.tasks[name], steps)

@@ -24,6 +24,7 @@ from spark_wan.channels.object_store import ObjectStoreChannel
 from spark_wan.errors import (
     ChannelError,
     HistoryLostError,
+    LedgerError,
     LogGapError,
     StaleWriteError,
     WanError,
@@ -40,7 +41,9 @@ from spark_wan.sender.acks import AckManager, StreamState
 from spark_wan.sender.publish import CaptureSettings, Publisher
 from spark_wan.sender.sweep import Sweep
 from spark_wan.steps import Steps
+from spark_wan.sync.automatic import Synchronizer
 from spark_wan.topology.model import Stream
+from spark_wan.wire.manifest import Manifest
 
 if TYPE_CHECKING:
     from simulation.delta_log import Reader
@@ -69,16 +72,18 @@ class Process:
     ledgers: dict[str, Ledger] = field(default_factory=dict)
     """Of a receiver: table -> its ledger, which all streams of the table share."""
     awaited: dict[str, CopyTaker] = field(default_factory=dict)
-    """Of a receiver: table -> what takes a copy of it that was asked for and is not there yet."""
-    waits: dict[str, tuple[str, int]] = field(default_factory=dict)
-    """Table -> the copies' stream for which it has to wait then, and how often the request had
-    changed."""
+    """Of a receiver: the stream of copies -> what takes one that was asked for and is not there
+    yet."""
+    waits: dict[str, int] = field(default_factory=dict)
+    """The same streams -> how often the request had changed then."""
+    synchronizers: dict[str, Synchronizer | None] = field(default_factory=dict)
+    """Of a receiver: table -> what asks for copies of it."""
 
     def die(self) -> None:
         for task in self.tasks:
             task.die()
         self.eyes, self.watches, self.answers = {}, {}, {}
-        self.ledgers, self.awaited, self.waits = {}, {}, {}
+        self.ledgers, self.awaited, self.waits, self.synchronizers = {}, {}, {}, {}
 
     def ledger(self, table: str) -> Ledger:
         if table not in self.ledgers:
@@ -88,9 +93,15 @@ class Process:
 
     def waits_for_copy(self, table: str) -> bool:
         """As :meth:`spark_wan.receiver.table.InboundTable._waits_for_copy` says."""
-        if table in self.awaited and not self.awaited[table].is_awaited():
-            del self.awaited[table]
-        return table in self.awaited
+        mine = {name: taker for name, taker in self.awaited.items() if taker.table == table}
+        for name in [name for name, taker in mine.items() if not taker.is_awaited()]:
+            del self.awaited[name], mine[name]
+        return bool(mine)
+
+    def synchronizer(self, table: str) -> Synchronizer | None:
+        if table not in self.synchronizers:
+            self.synchronizers[table] = self.world.synchronizer(self, table)
+        return self.synchronizers[table]
 
     def answer(self, log: StreamLog) -> SiteAck:
         """Return what writes the acks of an inbound stream, by its apply and its forwarders."""
@@ -260,7 +271,7 @@ class Sending(StreamTask):
         if isinstance(error, (HistoryLostError, CleanedMeanwhileError)) and self.cleaned:
             return True  # the next round will tell
         if isinstance(error, HistoryLostError) and self.reader is not None:
-            invariants.is_rightly_held(self.name, str(error), self.reader.lost())
+            invariants.is_rightly_held(self.name, str(error), self.reader.lost(), error.needs)
             return True
         return super()._may_fail(error)
 
@@ -374,6 +385,9 @@ class TableTask(StreamTask):
         others = (each for each in self.process.tasks if isinstance(each, TableTask))
         return next((each for each in others if each.steps and each.table is self.table), self)
 
+    def base_of(self, copy: Manifest) -> int | None:
+        return copy.last_version
+
     def target(self) -> SimulatedTarget:
         site, table, conditions = self.site, self.stream.table.name, self.world.conditions
         ledger = self.process.ledger(table)
@@ -387,6 +401,7 @@ class TableTask(StreamTask):
             names=self.world.sources[self.stream.name][0].columns,
             on_write=self.world.check_target,
             known_id=lambda: ledger.target_id,
+            base_of=self.base_of,
         )
 
 
@@ -416,7 +431,17 @@ class Receiving(TableTask):
     def _applier(self) -> TableApplier:
         site, table, log = self.site.name, self.stream.table.name, self.log
         ledger, answer = self.process.ledger(table), self.process.answer(log)
-        return TableApplier(site, table, log, self.target(), ledger, max_epochs=3, answer=answer)
+        return TableApplier(
+            site,
+            table,
+            log,
+            self.target(),
+            ledger,
+            max_epochs=3,
+            answer=answer,
+            writers=self.stream.table.writers,
+            synchronizer=self.process.synchronizer(table),
+        )
 
     def ended(self) -> str:
         if not isinstance(self.result, ApplyResult):
@@ -465,6 +490,17 @@ class Receiving(TableTask):
 @dataclass(eq=False)
 class Folding(Task):
     """Folds the ledger of a table."""
+
+    def _may_fail(self, error: WanError) -> bool:
+        return self._is_harmed(error) or super()._may_fail(error)
+
+    def is_held(self) -> bool:
+        """Marks or event IDs are lost with a table, or its ledger; so nothing is folded."""
+        return self._is_harmed(self.error)
+
+    def _is_harmed(self, error: WanError | None) -> bool:
+        table = self.site.targets[self.about]
+        return isinstance(error, LedgerError) and bool(self.world.harm_of(table))
 
     def _round(self) -> Iterator[str]:
         return fold(self.site.ledger, self.site.name, self.about, least=2, most=3)

@@ -155,7 +155,10 @@ class SourceTable:
 
     def expected(self, through: int, snapshot: int | None) -> Any:
         """What a target must hold that has everything through a version: netted here once more,
-        from the rows themselves. ``snapshot``: the version whose rows it began with."""
+        from the rows themselves. ``snapshot``: the version whose rows it began with; None, or below
+        0: there is none."""
+        if snapshot is not None and snapshot < 0:
+            snapshot = None
         if not self.keyed:
             first = 0 if snapshot is None else snapshot + 1
             began = [] if snapshot is None else self.versions[snapshot].rows
@@ -223,6 +226,9 @@ class CapturedSource:
             for change, row in self.table.versions[version].changes
         ]
         return self._publish(rows, planned.schema, header)
+
+    def check_feed(self) -> None:
+        pass
 
     def amount(self, version: int) -> tuple[int, int | None]:
         self._read(version)

@@ -10,8 +10,8 @@ from typing import Any
 from simulation import invariants
 from simulation.delta_log import Reader
 from simulation.sources import SourceTable
-from simulation.targets import DeltaTable, through
-from spark_wan.ledger.event_ids import RecordedIds
+from simulation.targets import DeltaTable, epochs_of, through
+from spark_wan.ledger.event_ids import RecordedIds, counting_tokens
 from spark_wan.wire.checkpoint import SenderCheckpoint
 from spark_wan.wire.ledger import (
     FoldedIds,
@@ -19,7 +19,6 @@ from spark_wan.wire.ledger import (
     LedgerRecord,
     LedgerRow,
     Summary,
-    token_range,
 )
 
 Effect = Callable[[str, Callable[[], Any]], Any]
@@ -45,30 +44,29 @@ class TableRows:
         folded = (epoch for name, _, epoch, _ in logs if name == stream)
         return max([0, *applied, *folded])
 
-    def through(self) -> int:
-        """The version of the only origin through which everything is ledgered, since the newest
-        copy."""
+    def through(self, root: str | None) -> int:
+        """The version of the only origin, or the epoch of its ``root``, through which everything is
+        ledgered, since the newest copy."""
         newest = max((each.copied for each in self.summaries), default=0)
         folded = [entry[3] for each in self.summaries for entry in each.through]
+        if root is not None:
+            folded = [epoch for each in self.summaries for epoch in epochs_of(each.logs, root)]
         marks = [row.mark for row in self.rows]
         copied = max((mark.apply for mark in marks if mark.replaced is not None), default=0)
         if copied > newest:
             folded, newest = [], copied
-        return max([-1, *folded, *(through(mark) for mark in marks if mark.apply >= newest)])
+        return max([-1, *folded, *(through(mark, root) for mark in marks if mark.apply >= newest)])
 
     def marked_version(self) -> int:
         """The target's version with the newest mark that is ledgered."""
         folded = ((each.apply, each.target_version) for each in self.summaries)
         return max([(0, -1), *folded, *((r.mark.apply, r.target_version) for r in self.rows)])[1]
 
-    def known_ids(self) -> dict[str, str]:
-        """Event IDs that took effect: those whose token is marked."""
-        marked = {row.mark.token for row in self.rows}
-        return {
-            event_id: content
-            for event_id, content, token, _ in self.ids
-            if token in marked or token_range(token)
-        }
+    def known_ids(self, since: int) -> dict[str, str]:
+        """Event IDs that took effect, from an apply on."""
+        marked = {row.mark.token for row in self.rows if row.mark.apply >= since}
+        counting = counting_tokens((token for _, _, token, _ in self.ids), marked, since)
+        return {event: content for event, content, token, _ in self.ids if token in counting}
 
 
 @dataclass
@@ -178,7 +176,7 @@ class Site:
         """Return the time by the site's clock, in milliseconds."""
         return self.time() + self.skew
 
-    def add_target(self, name: str) -> None:
-        """Make room for a table that a receiver will create."""
-        table = self.targets[name] = DeltaTable(name, self.name, self.clock)
+    def add_target(self, name: str, root: str | None) -> None:
+        """Make room for a table that a receiver will create. ``root``: see :class:`DeltaTable`."""
+        table = self.targets[name] = DeltaTable(name, self.name, self.clock, root)
         self.readers[name] = table.log.read_by(self.ledger.tables[name].marked_version)

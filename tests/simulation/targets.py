@@ -6,7 +6,7 @@ Decoding is the product's own.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from copy import copy
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -27,8 +27,8 @@ from spark_wan.events.row_hash import hex_ids, row_hashes
 from spark_wan.ledger.applied_columns import AppliedColumns
 from spark_wan.ledger.interfaces import TargetName, transaction_name
 from spark_wan.wire.frame import FrameRef, check_frame, decode_frame
-from spark_wan.wire.manifest import EVENTS
-from spark_wan.wire.mark import LOCAL_ONLY, Mark
+from spark_wan.wire.manifest import EVENTS, Manifest
+from spark_wan.wire.mark import LOCAL_ONLY, LogEntry, Mark
 
 if TYPE_CHECKING:
     from simulation.stores import Effect, TableRows
@@ -36,9 +36,11 @@ if TYPE_CHECKING:
 CONTENT = "content hash"
 
 Row = tuple[Any, ...]
-_ROWS = ("columns", "rows", "bag", "applied_versions", "base")
-_STATE = (*_ROWS, "transactions", "app_commits", "shaken")
+_ROWS = ("columns", "rows", "bag", "applied_versions", "base", "copied")
+_STATE = (*_ROWS, "transactions", "app_commits", "shaken", "foreign")
 """What a version of a table is: its rows, its transactions, and whether the marks tell of it."""
+FROM_NOTHING = -1
+"""Base of a table whose rows are those of all events from the first one on."""
 
 
 @dataclass
@@ -48,6 +50,8 @@ class DeltaTable:
     name: str
     site: str
     clock: Clock
+    root: str | None = None
+    """The stream of a user's query with its events, as it begins; None: the table is captured."""
     columns: dict[str, str] = field(default_factory=dict)
     rows: dict[Any, dict[str, Any]] = field(default_factory=dict)
     """Of a keyed table."""
@@ -62,10 +66,16 @@ class DeltaTable:
     """Version -> the mark of that commit."""
     base: int | None = None
     """The source's version that its rows began with, in a copy; None: there was no copy."""
+    copied: int = -1
+    """The source's version that the newest copy had; -1: there was no copy."""
     lives: int = 1
     """How many tables there have been at its place: it may be dropped."""
     shaken: bool = False
     """It does not have what its marks say: it was restored, or is another one."""
+    foreign: bool = False
+    """It has rows that somebody wrote to it here."""
+    vacuumed: int = 0
+    """Files of versions before this one are gone."""
     states: dict[int, dict[str, Any]] = field(default_factory=dict)
     """Version -> what the table was then."""
 
@@ -87,11 +97,11 @@ class DeltaTable:
         return commit
 
     def through(self) -> int:
-        """The version of the only origin through which everything is there, since the newest copy,
-        by the marks."""
+        """The version of the only origin, or the epoch of its root, through which everything is
+        there, since the newest copy, by the marks."""
         marks = sorted(self.marks.items())
         copied = max((at for at, mark in marks if mark.replaced is not None), default=0)
-        return max([-1, *(through(mark) for at, mark in marks if at >= copied)])
+        return max([-1, *(through(mark, self.root) for at, mark in marks if at >= copied)])
 
     def optimize(self) -> None:
         if self.is_there:
@@ -103,7 +113,8 @@ class DeltaTable:
         self.log.cut(0)
         self.columns, self.rows, self.bag = {}, {}, Counter()
         self.transactions, self.app_commits, self.applied_versions = {}, {}, {}
-        self.marks, self.states, self.base, self.shaken = {}, {}, None, False
+        self.marks, self.states, self.base, self.copied = {}, {}, None, -1
+        self.shaken, self.foreign, self.vacuumed = False, False, 0
 
     def restore(self, version: int) -> None:
         """RESTORE: a commit with the rows of a version. It leaves the transaction numbers."""
@@ -118,6 +129,19 @@ class DeltaTable:
         for gone in [each for each in self.states if each > version]:
             del self.states[gone]
             self.marks.pop(gone, None)
+
+    def change(self, key: int, names: Sequence[str]) -> None:
+        """Somebody here writes a row. ``names``: all columns that the table may ever have."""
+        row = dict.fromkeys(names) | {"id": key, "v": -1}
+        if self.bag:
+            self.bag[tuple(row[name] for name in names)] += 1
+        else:
+            self.rows[key] = row
+        self.foreign = True
+        self.add("WRITE")
+
+    def vacuum(self) -> None:
+        self.vacuumed = len(self.log.commits) - 1
 
 
 @dataclass
@@ -145,6 +169,8 @@ class SimulatedTarget:
     on_write: Callable[[DeltaTable, Mark], None]
     known_id: Callable[[], str | None] = lambda: None
     """Returns the table's ID by the ledger."""
+    base_of: Callable[[Manifest], int | None] = lambda manifest: manifest.last_version
+    """Returns the source's version with which the rows of a copy began."""
     _began: tuple[int, int] = (0, 0)
     _cuts: int = -1
 
@@ -205,9 +231,11 @@ class SimulatedTarget:
     def resolve(self, change: Change) -> None:
         """A user's events are decoded and judged here; captured ones only when they are written, as
         Spark does."""
+        if change.copied_ids is not None:
+            change.new_ids = change.copied_ids.rows
         if not change.has_event_ids:
             return
-        known, first = self.ledger.known_ids(), {}
+        known, first = self.ledger.known_ids(change.ids_since), {}
         rows = []
         for row in sorted(
             self._decode(change.epochs),
@@ -223,9 +251,14 @@ class SimulatedTarget:
         change.rows, change.new_ids = rows, len(rows)
 
     def record(self, change: Change, mark: Mark) -> None:
-        if change.has_event_ids:
-            origin = change.newest.origin
-            fresh = [(row[ID], row[CONTENT], mark.token, origin) for row in change.rows]
+        if change.is_of_users:
+            origin, ids = change.newest.origin, change.copied_ids
+            if ids is None:
+                found = [(row[ID], row[CONTENT]) for row in change.rows]
+            else:
+                copied = self._decode([PlannedEpoch(ids, -1)])
+                found = [(row["event_id"], row["content"]) for row in copied]
+            fresh = [(*each, mark.token, origin) for each in found]
             self.effect("event IDs are recorded", lambda: self.ledger.ids.extend(fresh))
 
     def write(self, change: Change, mark: Mark) -> None:
@@ -281,7 +314,7 @@ class SimulatedTarget:
             for row in sorted(rows, key=_place):
                 newest[row["id"]] = row
             for key, row in newest.items():
-                nothing = (-1 if table.base is None else table.base, -1)
+                nothing = (table.copied, -1)
                 before = table.applied_versions.get(key, nothing)
                 if not table.shaken:
                     invariants.goes_on(table.id, key, before, _place(row))
@@ -308,7 +341,8 @@ class SimulatedTarget:
             table.rows = {row["id"]: {name: row[name] for name in names} for row in rows}
         else:
             table.bag = Counter(tuple(row.get(name) for name in self.names) for row in rows)
-        table.base, table.applied_versions = change.newest.last_version, {}
+        table.base, table.copied = self.base_of(change.newest), change.newest.last_version
+        table.applied_versions = {}
 
     def done(self, change: Change) -> None:
         change.rows = None
@@ -335,7 +369,7 @@ class SimulatedTarget:
                     hashes = hex_ids(row_hashes(events, [OP, *content])).to_pylist()
                     for row, content_hash in zip(found, hashes, strict=True):
                         row |= {VERSION: epoch.manifest.epoch, CONTENT: content_hash}
-                rows += [row for row in found if row[VERSION] > epoch.above]
+                rows += [row for row in found if epoch.above < 0 or row[VERSION] > epoch.above]
         return rows
 
 
@@ -349,10 +383,19 @@ def _columns(epoch: PlannedEpoch) -> dict[str, str]:
     return {entry["name"]: entry["type"] for entry in epoch.manifest.schema["fields"]}
 
 
-def through(mark: Mark) -> int:
-    """Return the version of its only origin through which a mark says that everything is there."""
+def through(mark: Mark, root: str | None) -> int:
+    """Return the version of its only origin, or the epoch of its ``root``, through which a mark
+    says that everything is there."""
+    if root is not None:
+        own = (part.epoch for part in mark.applied if part.stream == root)
+        return max([-1, *own, *epochs_of(mark.logs or (), root)])
     applied = (part.through for part in mark.applied)
     return max([*applied, *(version for *_, version in mark.vector or ())])
+
+
+def epochs_of(logs: Iterable[LogEntry], stream: str) -> list[int]:
+    """Return the epochs through which logs of a stream are applied."""
+    return [epoch for name, _, epoch, _ in logs if name == stream]
 
 
 def _place(row: dict[str, Any]) -> tuple[int, int]:

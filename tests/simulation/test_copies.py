@@ -15,13 +15,14 @@ import pytest
 import seeds
 from hypothesis import Phase
 
-from simulation.copying import Copied
+from simulation.copying import Copied, CopiedFromPeers, CopiedOnTopics
 from simulation.schedules import GIVEN, simulate
 
 BEGIN, COUNT = int(seeds.GIVEN or 105), int(GIVEN or 300)
 
 
 @pytest.mark.rest
-def test_a_site_that_asks_for_a_copy_ends_equal() -> None:
+@pytest.mark.parametrize("machine", [Copied, CopiedFromPeers, CopiedOnTopics])
+def test_a_site_that_asks_for_a_copy_ends_equal(machine: type[Copied]) -> None:
     """And whoever needs one says so, and goes on behind it; the rows of copies are removed."""
-    simulate(Copied, COUNT, Phase.generate, Phase.shrink, begin=BEGIN)
+    simulate(machine, COUNT, Phase.generate, Phase.shrink, begin=BEGIN)

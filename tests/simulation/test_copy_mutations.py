@@ -10,7 +10,8 @@ import pytest
 import seeds
 from hypothesis import Phase
 
-from simulation.copying import Copied
+from simulation.copying import Copied, CopiedFromPeers
+from simulation.peers import LedgerEventIds, ReadIds
 from simulation.schedules import FIXED_SEED, simulate
 from simulation.sources import CapturedSource
 from spark_wan.apply.change import Change
@@ -21,6 +22,7 @@ from spark_wan.ledger.ledger import Ledger
 from spark_wan.log.writer import LogWriter
 from spark_wan.sender.serve import CopyServer
 from spark_wan.steps import Steps
+from spark_wan.sync.automatic import Synchronizer
 from spark_wan.wire.manifest import COPY, CopyOf, Manifest
 from spark_wan.wire.mark import Mark
 
@@ -182,6 +184,39 @@ def number_used_twice(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Ledger, "number_of_copy", lambda ledger, target: (1, -1))
 
 
+# --- from sites that have one themselves
+
+
+def a_dirty_site_serves(patch: pytest.MonkeyPatch) -> None:
+    """Somebody has written to its table."""
+    patch.setattr("spark_wan.receiver.copies.doubts", lambda ledger: ())
+
+
+def no_ids_in_copies(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(LedgerEventIds, "cut", lambda ids, ledger: ReadIds(()))
+
+
+def asks_though_it_has_own_rows(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Ledger, "has_own_rows", lambda ledger, target: False)
+
+
+def nobody_else_is_asked(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Synchronizer, "refused", lambda asks, stream, wanted, cause: False)
+
+
+def positions_are_not_copied(patch: pytest.MonkeyPatch) -> None:
+    """A site does not know which epochs are in the copy."""
+    mark = CopyWriter._mark
+
+    def without(writer: CopyWriter, manifest: Manifest, *args: Any) -> Mark:
+        copy = manifest.copy
+        assert copy is not None
+        hidden = replace(manifest, copy=replace(copy, logs=()))
+        return mark(writer, hidden, *args)
+
+    patch.setattr(CopyWriter, "_mark", without)
+
+
 MUTATIONS = {
     vector_of_another_version: "should hold",
     rows_of_two_versions: "should hold",
@@ -189,7 +224,7 @@ MUTATIONS = {
     parts_of_two_versions: "should hold|does not come to rest",
     taken_before_the_last_part: "should hold",
     only_the_last_part: "should hold",
-    swap_keeps_the_old_vector: "should hold|a copy of version .* is taken, acked",
+    swap_keeps_the_old_vector: "should hold|goes back|a copy of version .* is taken, acked",
     rows_are_added: "should hold|goes back",
     taken_though_the_table_has_more: "a copy of version .* is taken, acked",
     others_do_not_wait: "waits for a copy, but",
@@ -201,6 +236,13 @@ MUTATIONS = {
     hold_without_a_need: "is held|does not come to rest",
     ledger_goes_on_before_the_copy: "is held|does not come to rest",
     number_used_twice: "is held|does not come to rest|should hold|version",
+}
+OF_PEERS = {
+    a_dirty_site_serves: "should hold",
+    no_ids_in_copies: "should hold",
+    asks_though_it_has_own_rows: "has rows of its own",
+    nobody_else_is_asked: "held after copies",
+    positions_are_not_copied: "should hold|held after copies|a copy of version .* is taken, acked",
 }
 
 
@@ -228,3 +270,14 @@ def test_mutations_of_copies_are_found(
     mutation(monkeypatch)
     with pytest.raises(AssertionError, match=MUTATIONS[mutation]):
         simulate(Copied, 500, Phase.generate, begin=BEGIN)
+
+
+@pytest.mark.rest
+@pytest.mark.parametrize("mutation", OF_PEERS, ids=lambda each: each.__name__)
+def test_mutations_of_copies_from_peers_are_found(
+    mutation: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Within 500 schedules."""
+    mutation(monkeypatch)
+    with pytest.raises(AssertionError, match=OF_PEERS[mutation]):
+        simulate(CopiedFromPeers, 500, Phase.generate, begin=BEGIN)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import random
 import uuid
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -33,11 +34,12 @@ from simulation.sources import Pairs, SourceTable
 from simulation.stores import Site
 from simulation.targets import DeltaTable
 from spark_wan.delta.commits import DAY
-from spark_wan.errors import ChannelError, WanError
+from spark_wan.errors import SOURCE, ChannelError, WanError
 from spark_wan.log.frame_age import ORPHAN_AGE
 from spark_wan.log.heads import WHOLE_LISTING_INTERVAL
 from spark_wan.log.notes import announced
 from spark_wan.sender.sweep import Sweep
+from spark_wan.sync.automatic import Synchronizer
 from spark_wan.topology.model import Stream, Topology
 from spark_wan.topology.routes import all_streams
 from spark_wan.wire.ack import Ack
@@ -91,21 +93,24 @@ class World:
             for name, skew in zip(topology.sites, cycle(conditions.skews), strict=False)
         }
         self.streams = {stream.name: stream for stream in all_streams(topology)}
-        urls = dict.fromkeys(sender.channel for sender in topology.senders.values())
-        self.channels = {url: SimulatedChannel(self, url, channels) for url in urls}
+        self._kind = channels
+        self.channels: dict[str, SimulatedChannel] = {}
+        self._add_channels()
         self.snapshots: dict[str, int] = {}
         """Stream -> the version of the snapshot that it begins with."""
+        self.left_out: dict[tuple[str, str], list[str]] = defaultdict(list)
+        """Table and site -> why it lacks something that its stream does not have."""
+        self.over: dict[str, int] = {}
+        """Stream -> the version through which it last went over what was lost."""
+        self.acked_before: dict[str, int] = {}
+        """Forwarded stream that was added later -> the epoch of its inbound log that its site had
+        acked then: it may begin behind that."""
         self.sources: dict[str, tuple[SourceTable | UserQuery, Reader | None]] = {}
         """Stream -> what it carries, and what its publishers can see of that."""
-        for name in self.own_streams:
-            self.sources[name] = self._source(self.streams[name])
-        for name, stream in self.streams.items():
-            if stream.inbound is not None:
-                self.sources[name] = self.sources[_first(stream).name][0], None
-        for table in topology.tables.values():
-            for name in table.at:
-                if name not in table.writers:
-                    self.sites[name].add_target(table.name)
+        self._add_sources()
+        for stream in self.streams.values():
+            for name in stream.addressees:
+                self._add_target(stream, name)
         self.processes = {process.name: process for process in self._processes()}
         self.tasks = {task.name: task for each in self.processes.values() for task in each.tasks}
 
@@ -116,6 +121,25 @@ class World:
     def own_streams(self) -> list[str]:
         """The streams that begin at their site."""
         return [name for name, stream in self.streams.items() if stream.inbound is None]
+
+    def _add_channels(self) -> None:
+        """Make the channels of all senders that have none yet."""
+        for sender in self.topology.senders.values():
+            if sender.channel not in self.channels:
+                self.channels[sender.channel] = SimulatedChannel(self, sender.channel, self._kind)
+
+    def _add_sources(self) -> None:
+        """Make the sources of all streams that have none yet."""
+        for name in self.own_streams:
+            if name not in self.sources:
+                self.sources[name] = self._source(self.streams[name])
+        for name, stream in self.streams.items():
+            if stream.inbound is not None:
+                self.sources[name] = self.sources[first_of(stream).name][0], None
+
+    def _add_target(self, stream: Stream, site: str) -> None:
+        root = first_of(stream).name if stream.table.source == "sink" else None
+        self.sites[site].add_target(stream.table.name, root)
 
     def _source(self, stream: Stream) -> tuple[SourceTable | UserQuery, Reader | None]:
         table, site = stream.table, self.sites[stream.sender.site]
@@ -205,6 +229,7 @@ class World:
         except Killed as death:
             task.process.die()
             ended = f"killed {death}"
+        self.running = None
         self.note(f"    {task.name}: {', '.join(step.split(' ')[0] for step in reached)} {ended}")
         return task.steps is None
 
@@ -306,6 +331,7 @@ class World:
                 manifest,
                 self.forwarded(manifest.stream, manifest.epoch - 1),
                 self.record(inbound.name).manifests.get(via),
+                self.acked_before.get(manifest.stream, 0),
             )
 
     def appended(self, manifest: Manifest) -> None:
@@ -315,6 +341,13 @@ class World:
             self._forwarded(manifest, stream, stream.inbound)
             return
         invariants.goes_where_the_topology_says(manifest, stream, self.topology)
+        before = self.record(stream.name).manifests.get(manifest.epoch - 1)
+        if before is not None and invariants.goes_over(manifest, before):
+            assert isinstance(self.running, Sending) and self.running.reader is not None
+            missed = self.running.reader.missed
+            lost = [commit for commit in missed if commit.version > before.last_version]
+            invariants.is_rightly_held(self.running.name, "versions are left out", lost, SOURCE)
+            self.gone_over(stream, manifest.last_version)
         if manifest.kind == SNAPSHOT:
             self.snapshots[stream.name] = manifest.last_version
         source, _ = self.sources[stream.name]
@@ -328,11 +361,12 @@ class World:
         assert manifest.via is not None  # see check_order
         via = manifest.via.epoch
         invariants.goes_on_to_the_others(manifest, there[via], stream.sender, self.topology)
-        invariants.has_the_same_frames(
-            manifest,
-            self.channels[stream.sender.channel].watched.content_of(manifest),
-            self.channels[inbound.sender.channel].watched.content_of(there[via]),
-        )
+        if manifest.epoch > 1 or via > self.acked_before.get(stream.name, 0) or manifest.frames:
+            invariants.has_the_same_frames(
+                manifest,
+                self.channels[stream.sender.channel].watched.content_of(manifest),
+                self.channels[inbound.sender.channel].watched.content_of(there[via]),
+            )
 
     def forwarded(self, stream: str, epoch: int | None = None) -> int:
         """Return the inbound epoch through which a stream has forwarded, with its newest epoch or
@@ -360,7 +394,8 @@ class World:
         self.check_applied(site, stream, epoch, what)
         for onward in self.streams.values():
             if onward.inbound is self.streams[stream] and onward.sender.site == site:
-                invariants.is_forwarded(onward.name, self.forwarded(onward.name), epoch, what)
+                through = self.forwarded(onward.name) or self.acked_before.get(onward.name, 0)
+                invariants.is_forwarded(onward.name, through, epoch, what)
 
     def check_applied(self, site: str, stream: str, epoch: int, what: str) -> None:
         """Everything through an epoch must be in the site's table, marked, and in its ledger."""
@@ -395,9 +430,24 @@ class World:
         through = self.record(stream.name).manifests[epoch].last_version if epoch else -1
         return source.expected(through, self.snapshots.get(stream.name) if base is None else base)
 
+    def synchronizer(self, process: Process, table: str) -> Synchronizer | None:
+        """Return what asks for copies of a table in a receiver; None: people do."""
+        return None
+
     def harm_of(self, table: DeltaTable) -> list[str]:
         """Return what was done to a table at a site, for which the site may hold its streams."""
-        return []
+        return self.left_out[table.name, table.site]
+
+    def gone_over(self, stream: Stream, through: int) -> None:
+        """A stream leaves versions out: the sites that lack them need a copy."""
+        self.over[stream.name] = through
+        for each in self.streams.values():
+            if first_of(each) is stream:
+                for site in each.addressees:
+                    self._lacks_versions(stream.table.name, site)
+
+    def _lacks_versions(self, table: str, site: str) -> None:
+        self.left_out[table, site].append("its source went over versions that were lost")
 
     def held_sites(self, stream: Stream) -> set[str]:
         """Return the sites that hold a stream, and rightly so."""
@@ -506,7 +556,7 @@ class World:
         invariants.only_what_is_alive_is_left(stream.name, there, needed, allowed)
 
 
-def _first(stream: Stream) -> Stream:
+def first_of(stream: Stream) -> Stream:
     """Return the stream that carries the events of a stream from their origin."""
     while stream.inbound is not None:
         stream = stream.inbound

@@ -195,6 +195,8 @@ class Source:
     """The most commits that a history returns at once."""
     size: int | None = 1_000
     """Bytes of the table's files."""
+    empty: bool = False
+    feed_error: WanError | None = None
     calls: list[str] = field(default_factory=list)
 
     def table_id(self) -> str:
@@ -222,7 +224,11 @@ class Source:
         return self.columns[max(since for since in self.columns if since <= version)]
 
     def is_empty_at(self, version: int) -> bool:
-        return False
+        return self.empty
+
+    def check_feed(self) -> None:
+        if self.feed_error is not None:
+            raise self.feed_error
 
     def capture(self, planned: CaptureRange, header: FrameHeader) -> CaptureResult:
         self.calls.append(f"capture {planned.first_version}-{planned.last_version}")

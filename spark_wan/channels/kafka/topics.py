@@ -163,7 +163,7 @@ class Topics(Channel):
             f"The records of {self.topic('frames')} were deleted (by a retention that is too "
             "short?), or the topic was made again, or is a mirror with other offsets. Receivers "
             "read the topics that the sender writes; without the frame the remote site needs a "
-            "full copy.",
+            "copy of the table.",
             needs=EPOCHS,
         )
 
@@ -195,7 +195,7 @@ class Topics(Channel):
                         raise FrameError(
                             f"{self.url}/{frame}: the records are larger than the manifest says "
                             f"(more than {max_bytes:,} bytes): they are not the frame that was "
-                            "written. Its stream is held; the remote site needs a full copy."
+                            "written. Its stream is held; the remote site needs a copy."
                         )
             except OutOfRangeError:
                 return None

@@ -541,8 +541,13 @@ def test_a_source_that_cannot_be_read_now_is_no_refusal(
     assert pair.copies.since(0) == []
 
 
-def test_no_copy_goes_around_a_hold_of_the_sender(pair: Pair) -> None:
-    """A TRUNCATE that is not published yet. Fails when the site gets the emptied table."""
+@pytest.mark.parametrize("most", [None, 1], ids=["in sight", "far behind"])
+def test_no_copy_goes_around_a_hold_of_the_sender(pair: Pair, most: int | None) -> None:
+    """A TRUNCATE that is not published yet, perhaps behind more commits than the history returns at
+    once. Fails when the site gets the emptied table."""
+    pair.newark.source.most = most
+    for _ in range(2):
+        pair.newark.source.add()
     pair.newark.source.add("TRUNCATE")
     pair.ask()
     with pytest.raises(SourceUnreadableError, match="is a TRUNCATE, which is not published"):

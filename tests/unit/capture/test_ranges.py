@@ -172,7 +172,7 @@ def test_a_skipped_commit_does_not_end_a_range() -> None:
 
 def test_f09_a_history_that_does_not_reach_back_is_an_error() -> None:
     """Fails when the first commit of the history is taken for the next one."""
-    with pytest.raises(HistoryLostError, match=r"versions 3 to 6 are no longer.*full copy"):
+    with pytest.raises(HistoryLostError, match=r"versions 3 to 6 are no longer"):
         plan([commit(7), commit(8)], published=2)
 
 
@@ -485,6 +485,6 @@ def test_b81_added_fields_and_wider_types_follow_and_other_changes_are_named() -
     check_columns_follow(columns(x="integer"), columns(x="decimal(12,2)", y="date"), "orders", 3)
     with pytest.raises(
         SchemaError,
-        match=r"s.y is gone.*s.x was long and is integer.*a full copy under a new table name",
+        match=r"s.y is gone.*s.x was long and is integer",
     ):
         check_columns_follow(columns(x="long", y="date"), columns(x="integer"), "orders", 3)

@@ -319,7 +319,7 @@ def test_b06_f40_a_site_rebuilt_from_nothing_is_held_and_forwards(tmp_path: Path
     network.settle()
     held = {where: status.held for where, status in network.statuses().items() if status.held}
     assert set(held) == {("b", "a.a0.orders")}
-    assert "needs a full copy" in str(held["b", "a.a0.orders"])
+    assert "needs a copy" in str(held["b", "a.a0.orders"])
     assert network.through("c", "orders") == network.through("d", "orders") == 2
     network.durable["b"] = copied
     network.restart("b")

@@ -324,7 +324,7 @@ def test_f52_a_site_taken_out_of_the_topology_does_not_stop_the_trimming(
         states = [stream.round() for _ in range(3)]
     assert (stream.left()[0], states[-1].not_served, states[-1].backlog) == ([3], ("denver",), 1)
     named = [record.getMessage() for record in caplog.records if "denver" in record.getMessage()]
-    assert len(named) == 1 and "acked epoch 1 of 3" in named[0] and "full copy" in named[0]
+    assert len(named) == 1 and "acked epoch 1 of 3" in named[0] and "needs a copy" in named[0]
     stream.ack("seattle", 3)
     stream.round()
     assert stream.left() == ([3], 0)
