@@ -50,7 +50,8 @@ class WanError(Exception):
     """Root of all errors that spark_wan raises on purpose.
 
     ``needs``: why the site needs a copy of the table (:data:`EPOCHS` …); None: it does not, or a
-    copy would not help."""
+    copy would not help. Of a sender: SOURCE, if all sites could get copies in place of what it
+    cannot send."""
 
     def __init__(self, *args: object, needs: str | None = None) -> None:
         super().__init__(*args)

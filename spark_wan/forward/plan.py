@@ -61,8 +61,9 @@ def next_manifest(log: InboundLog, epoch: int, before: EpochRef | None) -> Manif
 
 
 _BEGIN_ANEW = (
-    "stop this site's receivers and remove what it forwards of the stream, from the channel of its "
-    "own sender (`spark-wan remove STREAM --begin-anew`): the sites behind it get copies then"
+    "stop this site's receivers, remove what it forwards of the stream from the channel of its own "
+    "sender (`spark-wan remove STREAM --begin-anew`), and decide as the next message says: sites "
+    "behind it that lack something ask for a copy then"
 )
 
 

@@ -23,6 +23,7 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import takewhile
 from typing import Any, Protocol
 
 from spark_wan.capture.ranges import (
@@ -243,9 +244,8 @@ class Publisher:
         yield "publish.1 log-read"
         if was_settled and not new_sites and quiet.end.version == self._known and quiet.lasts():
             return None
-        began = self.clock()
         try:
-            manifest = yield from self._following(end, new_sites)
+            return (yield from self._publish(end, new_sites))
         except WanError as error:
             self._check_may_resync(error)
             manifest = self._resync(end)
@@ -256,32 +256,35 @@ class Publisher:
                 error,
                 manifest.first_version,
             )
-        if manifest is None:
-            return None
-        yield "publish.4 frames-written"
-        manifest = writer.append(manifest, began)
-        quiet.record_at = None
-        yield "publish.5 manifest-added"
-        writer.record(end.checkpoint, manifest)
-        self._published = PublishedState.by(manifest)
-        yield "publish.6 checkpointed"
-        return manifest
+        return (yield from self._add(end, manifest, self.clock()))
 
-    def _following(self, end: LogEnd, new_sites: set[str]) -> Steps[Manifest | None]:
-        """Return the manifest that follows, with its frames written; None: there is none."""
+    def _publish(self, end: LogEnd, new_sites: set[str]) -> Steps[Manifest | None]:
+        """Publish what the source has; return None when there is nothing to publish."""
         table_id = self._check_source()
         yield "publish.2 source-checked"
         if end.replaces_lost and self._begins_with_snapshot:
             # Sites with rows in the table refuse one.
-            return self._resync(end)
+            return (yield from self._add(end, self._resync(end), self.clock()))
         planned = self._plan()
         if planned is None and not new_sites:
             return None
         yield QUIET_PLANNED if planned is None else self._step_of(planned)
         self._writer.check_acks(end)
+        began = self.clock()
         manifest = None if planned is None else self._write(end.last, table_id, planned)
         if manifest is None and end.last is not None and new_sites:
             manifest = self._writer.without_rows(end.last, self.settings)
+        return None if manifest is None else (yield from self._add(end, manifest, began))
+
+    def _add(self, end: LogEnd, manifest: Manifest, began: int) -> Steps[Manifest]:
+        """Append a manifest whose frames were written after ``began``."""
+        yield "publish.4 frames-written"
+        manifest = self._writer.append(manifest, began)
+        self._quiet.record_at = None
+        yield "publish.5 manifest-added"
+        self._writer.record(end.checkpoint, manifest)
+        self._published = PublishedState.by(manifest)
+        yield "publish.6 checkpointed"
         return manifest
 
     def _check_may_resync(self, error: WanError) -> None:
@@ -289,13 +292,15 @@ class Publisher:
 
         A lost history takes nothing from the table: so it needs no decision, which another table
         does, or an older state."""
-        known = self._published
-        if error.needs != SOURCE:
+        known, is_lost = self._published, isinstance(error, HistoryLostError)
+        if error.needs != SOURCE or (known is None and not is_lost):
             raise error
         advice = "Nothing was published yet: set a later `start` in the topology."
         if known is not None:
-            decided = known.through in self.decisions().resyncs
-            doubt = None if decided else self._doubt(error, known.through)
+            decided = self.decisions()
+            if known.through in decided.resyncs:
+                return
+            doubt = self._doubt(known.through, decided) if is_lost else ""
             if doubt is None:
                 return
             advice = (
@@ -305,13 +310,10 @@ class Publisher:
         error.args = (f"{error} {advice}",)
         raise error
 
-    def _doubt(self, error: WanError, published: int) -> str | None:
-        """Return why somebody has to decide whether sites get copies; None: nobody has to."""
-        if not isinstance(error, HistoryLostError):
-            return ""
-        decided = self.decisions().operations
+    def _doubt(self, published: int, decided: Decisions) -> str | None:
+        """Return why copies in place of a lost history may do harm; None: they do none."""
         for commit in commits_after(self.source, published):
-            action = decided.get(commit.version, self.settings.on_table_operation)
+            action = decided.operations.get(commit.version, self.settings.on_table_operation)
             if commit.table_operation is not None and not commit.stays_here and action == "hold":
                 return f"Version {commit.version} is a {commit.table_operation}. "
         if self.source.is_empty_at(self.source.newest().version):
@@ -591,14 +593,8 @@ class Publisher:
             return self._published.clock
         if commit.version == 0:
             return None
-        clock: TableClock | None = None
-        read = -1
-        while read < commit.version - 1:  # a long history comes in parts
-            before = [c for c in self.source.history(read) if read < c.version < commit.version]
-            if not before:
-                break
-            clock, read = stamps(before, clock).clock, before[-1].version
-        return clock
+        history = commits_after(self.source, -1)
+        return stamps(takewhile(lambda each: each.version < commit.version, history), None).clock
 
     def _capture(
         self, planned: CaptureRange, header: FrameHeader

@@ -259,8 +259,12 @@ SLOW = (
 @pytest.mark.parametrize(
     "mutation",
     [
-        pytest.param(each, id=each.__name__, marks=[pytest.mark.rest] * (each in SLOW))
-        for each in MUTATIONS
+        pytest.param(
+            each,
+            id=each.__name__,
+            marks=[pytest.mark.rest] * (each in SLOW or each in OF_PEERS),
+        )
+        for each in (*MUTATIONS, *OF_PEERS)
     ],
 )
 def test_mutations_of_copies_are_found(
@@ -268,16 +272,7 @@ def test_mutations_of_copies_are_found(
 ) -> None:
     """Within 500 schedules."""
     mutation(monkeypatch)
-    with pytest.raises(AssertionError, match=MUTATIONS[mutation]):
-        simulate(Copied, 500, Phase.generate, begin=BEGIN)
-
-
-@pytest.mark.rest
-@pytest.mark.parametrize("mutation", OF_PEERS, ids=lambda each: each.__name__)
-def test_mutations_of_copies_from_peers_are_found(
-    mutation: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Within 500 schedules."""
-    mutation(monkeypatch)
-    with pytest.raises(AssertionError, match=OF_PEERS[mutation]):
-        simulate(CopiedFromPeers, 500, Phase.generate, begin=BEGIN)
+    with pytest.raises(AssertionError, match=(MUTATIONS | OF_PEERS)[mutation]):
+        simulate(
+            CopiedFromPeers if mutation in OF_PEERS else Copied, 500, Phase.generate, begin=BEGIN
+        )

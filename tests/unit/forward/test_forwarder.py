@@ -383,7 +383,24 @@ def test_an_inbound_log_that_was_rewritten(chicago: Chicago) -> None:
     chicago.held("manifest 1 is not the one that was forwarded")
     chicago.send(2)
     chicago.trim(1)
-    chicago.held("manifest 2 is not the one that was forwarded, or does not follow it")
+    chicago.held("manifest 2 is not the one that was forwarded, or does not follow it.*begin-anew")
+
+
+def test_the_way_out_of_a_rewritten_inbound_log(chicago: Chicago) -> None:
+    """As its message says: what is forwarded begins anew, behind which sites go on by versions."""
+    chicago.send(1)
+    chicago.forward()
+    lost = chicago.forwarded()[0].log_id
+    log = StreamLog(chicago.east, INBOUND)
+    chicago.east.trim_manifest(INBOUND, 1)
+    log.append(manifest(1, stream=INBOUND, first_version=10, last_version=19, **TO_CHICAGO))
+    chicago.held("manifest 1 is not the one that was forwarded.*begin-anew")
+    chicago.lose_log()
+    chicago.held(f"spark-wan receive --decide orders@{lost}=new-log")
+    chicago.decisions = Decisions(new_logs=frozenset({lost}))
+    chicago.forward()
+    (begun,) = chicago.forwarded()
+    assert (begun.epoch, begun.first_version) == (1, 10)
 
 
 def test_f20_a_corrupt_frame_is_not_passed_on(chicago: Chicago) -> None:

@@ -846,6 +846,15 @@ def test_another_table_is_sent_once_that_is_decided() -> None:
     site.held(TableReplacedError, "has the ID a third.*orders@0=resync")
 
 
+def test_what_holds_a_stream_before_it_begins_needs_no_other_start() -> None:
+    """The message says what to do, and a snapshot follows. Fails when it adds that `start` is to be
+    a later version."""
+    site = Site(start=None)
+    off = ChangeFeedError("the feed is off", needs=SOURCE)
+    with patch.object(site.source, "snapshot", Mock(side_effect=off)):
+        site.held(ChangeFeedError, "the feed is off$")
+
+
 def test_a_table_without_a_feed_is_not_gone_over() -> None:
     """Nothing could follow the copies. Fails (a decision for each commit) when that shows later."""
     site = lagging()
