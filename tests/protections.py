@@ -2630,6 +2630,19 @@ GUARDS = {
     - self._doubt(known.through, decided) if is_lost else ""
     + ""
 
+    [resync, a file in use is missing]
+    test_a_source_that_lacks_a_file_it_needs_waits_for_the_file[data]
+    test_a_source_that_lacks_a_file_it_needs_waits_for_the_file[vector]
+    DeltaSource._errors
+    - isinstance(meant, HistoryLostError) and self._names_file_in_use(error)
+    + False
+
+    [resync, an earlier vector of a file in use]
+    test_a_sender_goes_on_where_vacuum_took_an_earlier_deletion_vector_of_a_file
+    DeltaSource._errors
+    - isinstance(meant, HistoryLostError) and self._names_file_in_use(error)
+    + isinstance(meant, HistoryLostError)
+
     [resync, another table needs a decision]
     test_another_table_is_sent_once_that_is_decided
     Publisher._check_may_resync

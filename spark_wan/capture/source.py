@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 
 import pyarrow as pa
 
@@ -34,7 +35,14 @@ from spark_wan.capture.tasks import (
 from spark_wan.channels.base import Channel
 from spark_wan.delta.commits import Commit
 from spark_wan.delta.dataframes import map_in_arrow, schema_json, select_columns
-from spark_wan.delta.errors import ErrorKind, feed_off, newest_version, source_error, table_missing
+from spark_wan.delta.errors import (
+    ErrorKind,
+    feed_off,
+    newest_version,
+    source_error,
+    source_unreadable,
+    table_missing,
+)
 from spark_wan.delta.jobs import watched_jobs
 from spark_wan.delta.log_files import LogFiles, adds_rows
 from spark_wan.delta.sessions import CurrentSession
@@ -46,7 +54,13 @@ from spark_wan.delta.tables import (
     newest_commit,
     table_id,
 )
-from spark_wan.errors import SOURCE, KeylessChangeError, SchemaError, SourceError
+from spark_wan.errors import (
+    SOURCE,
+    HistoryLostError,
+    KeylessChangeError,
+    SchemaError,
+    SourceError,
+)
 from spark_wan.log.frames import BatchLimits
 from spark_wan.runtime.progress import under_way
 from spark_wan.wire.frame import FrameHeader
@@ -451,7 +465,27 @@ class DeltaSource:
             meant = refusal or source_error(error, self.table.name, self.table.location)
             if meant is error:
                 raise
+            if isinstance(meant, HistoryLostError) and self._names_file_in_use(error):
+                meant = source_unreadable(self.table.name, self.table.location, error)
             raise meant from error
+
+    def _names_file_in_use(self, error: Exception) -> bool:
+        """Whether an error names a file that the newest version cannot be read without. Neither
+        VACUUM nor log cleanup takes one: it is lost or hidden, and no copy could be made."""
+        from pyspark.sql import functions as F
+
+        try:
+            newest = load(self.spark, self.table.location)
+            names = {file.rpartition("/")[2] for file in newest.inputFiles()}
+            named = [name for name in map(unquote, names) if name in str(error)]
+            if named:
+                # Of a file with a deletion vector, it may be an earlier one that is gone. The
+                # filter reads no column.
+                of_file = newest.metadataColumn("_metadata")["file_name"].isin(named)
+                newest.where(of_file).select(F.lit(1)).count()
+        except Exception as another:
+            return ErrorKind.HISTORY_LOST.matches(another)
+        return False
 
 
 def _tasks(estimate: int) -> int:

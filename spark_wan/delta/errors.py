@@ -278,12 +278,18 @@ def source_error(error: Exception, table: str, location: str) -> Exception:
     if missing:
         return table_missing(table, location, text)
     if ErrorKind.STORE_UNAVAILABLE.matches(error):
-        return SourceUnreadableError(
-            f"{table}: files of the table at {location} cannot be read now ({text}). Nothing is "
-            "skipped; the stream waits and retries. If this lasts, check the store's limits, its "
-            "response, credentials and permissions; restore a damaged file from a backup."
-        )
+        return source_unreadable(table, location, error)
     return error
+
+
+def source_unreadable(table: str, location: str, error: Exception) -> SourceUnreadableError:
+    """Return the error of a table whose files are there, or must be, but cannot be read."""
+    return SourceUnreadableError(
+        f"{table}: files of the table at {location} cannot be read now ({error_text(error)}). "
+        "Nothing is skipped; the stream waits and retries. If this lasts, check the store's "
+        "limits, its response, credentials and permissions; restore a damaged or missing file "
+        "from a backup."
+    )
 
 
 def table_missing(table: str, location: str, cause: str) -> SourceError:

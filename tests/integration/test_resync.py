@@ -93,3 +93,45 @@ def test_a_feed_that_was_off_for_a_while_is_sent_once_that_is_decided(
     pair.sql(spark, "orders", feed % "true")
     decided(spark, pair, "keeps no change feed for the versions that are to be sent")
     goes_on(spark, pair)
+
+
+@pytest.mark.parametrize("pattern", ["*.parquet", "*.bin"], ids=["data", "vector"])
+def test_a_source_that_lacks_a_file_it_needs_waits_for_the_file(
+    spark: Any, tmp_path: Path, pattern: str
+) -> None:
+    """VACUUM does not take such a file, and without it no copy could be made."""
+    pair = with_vector(spark, tmp_path)
+    file = max(pair.path("orders").glob(pattern), key=lambda found: found.stat().st_mtime_ns)
+    kept = file.read_bytes()
+    file.unlink()
+    with pytest.raises(WanError, match="restore a damaged or missing file"):
+        pair.send(spark)
+    file.write_bytes(kept)
+    pair.send(spark)
+    assert pair.receive(spark)["orders"].held is None
+    pair.assert_same(spark, "orders")
+
+
+def test_a_sender_goes_on_where_vacuum_took_an_earlier_deletion_vector_of_a_file(
+    spark: Any, tmp_path: Path
+) -> None:
+    """The table still has the data file, which the error names, too."""
+    pair = with_vector(spark, tmp_path)
+    [vector] = pair.path("orders").glob("*.bin")
+    pair.sql(spark, "orders", "DELETE FROM {t} WHERE id = 102")
+    vector.unlink()
+    pair.send(spark)
+    goes_on(spark, pair)
+
+
+def with_vector(spark: Any, folder: Path) -> Pair:
+    """A file whose deletion vector is not sent yet."""
+    pair = Pair.of(folder / "wan", {"orders": {}})
+    pair.make(spark, "orders", COLUMNS)
+    feature = "ALTER TABLE {t} SET TBLPROPERTIES (delta.enableDeletionVectors = true)"
+    pair.sql(spark, "orders", feature)
+    pair.sql(spark, "orders", "INSERT INTO {t} SELECT id, 'pear' FROM range(100, 200, 1, 1)")
+    pair.send(spark)
+    assert pair.receive(spark)["orders"].held is None
+    pair.sql(spark, "orders", "DELETE FROM {t} WHERE id = 101")
+    return pair
