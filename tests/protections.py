@@ -2598,6 +2598,18 @@ GUARDS = {
     - version = commits[-1].version
     + return
 
+    [verify, a rate]
+    test_rows_pass_at_the_rate
+    PacedRows.__call__
+    - early > 0
+    + False
+
+    [verify, a rate of both sides]
+    test_a_comparison_reads_at_a_rate
+    TableComparer._paced
+    - self.rate is None
+    + True
+
     [f07 idle]
     test_f07_a_source_that_is_replaced_by_one_with_as_many_versions_is_held[nothing]
     Quiet.lasts

@@ -18,6 +18,7 @@ from spark_wan.sync.request import request_copy, serving_sites
 from spark_wan.topology.model import Topology
 from spark_wan.topology.parsing import load_topology
 from spark_wan.topology.routes import Serving
+from spark_wan.units import parse_bytes
 
 DIFFERS = 3
 """The exit code of ``verify`` if a site differs."""
@@ -36,6 +37,13 @@ def verify(
             min=0.01, max=100, metavar="PERCENT", help="Compare this percentage of the keys."
         ),
     ] = 100.0,
+    rate: Annotated[
+        str | None,
+        typer.Option(
+            metavar="BYTES",
+            help="Read at most so much of the table's files per second, such as 10MiB.",
+        ),
+    ] = None,
     repair: Annotated[
         bool,
         typer.Option(
@@ -55,16 +63,30 @@ def verify(
     with reporting_errors(options.output) as out:
         if dry_run and not repair:
             raise OptionError("--dry-run is for --repair: verify itself writes nothing")
+        limited = None if rate is None else _bytes(rate)
         topology = load_topology(options.config)
         named = None if sites is None else [site.strip() for site in sites.split(",")]
         # Refuses unknown names before Spark takes its time to start.
         compared_sites(topology, compared_table(topology, options.table), named)
         with session_of("verify", options) as spark:
             found = spark_wan.verify(
-                spark, topology, options.table, sites=named, sample=sample, limit=options.limit
+                spark,
+                topology,
+                options.table,
+                sites=named,
+                sample=sample,
+                limit=options.limit,
+                rate=limited,
             )
         repairs = repairs_of(topology, found, dry_run=dry_run) if repair else []
         _end(out, found, repairs)
+
+
+def _bytes(rate: str) -> int:
+    try:
+        return parse_bytes(rate)
+    except ValueError as error:
+        raise OptionError(f"--rate {error}") from error
 
 
 def _end(out: Output, found: Sequence[Comparison], repairs: Sequence[Repair]) -> None:

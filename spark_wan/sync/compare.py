@@ -15,15 +15,16 @@ from typing import TYPE_CHECKING
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from spark_wan.delta.dataframes import schema_json
+from spark_wan.delta.dataframes import map_in_arrow, schema_json
 from spark_wan.delta.errors import ErrorKind, error_text
 from spark_wan.delta.sessions import lost_session
 from spark_wan.delta.sql import quoted
-from spark_wan.delta.tables import load
+from spark_wan.delta.tables import load, table_detail
 from spark_wan.errors import CompareError, WanError
 from spark_wan.sync.columns import ComparedColumns, compared_columns
 from spark_wan.sync.findings import Difference, Kind
 from spark_wan.sync.hashed import HASHES, HashedRows, bucket_of
+from spark_wan.sync.pace import Pace, PacedRows
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -120,6 +121,8 @@ class TableComparer:
     """So many of :data:`BUCKETS` are compared."""
     limit: int = 20
     """Number of examples."""
+    rate: int | None = None
+    """Bytes of files that are read per second, of each side; None: no maximum."""
 
     def compare(self) -> Found:
         """Return the differences. Raises CompareError."""
@@ -129,9 +132,9 @@ class TableComparer:
         if not columns.names:
             raise CompareError(f"{self.origin.table}: the sites have no column in common.")
         with self.origin.errors(self.spark):
-            ours = self._sums(origin)
+            ours = self._sums(self.origin, origin)
         with self.target.errors(self.spark):
-            theirs = self._sums(target)
+            theirs = self._sums(self.target, target)
         found.origin_rows = sum(rows for rows, *_ in ours.values())
         found.target_rows = sum(rows for rows, *_ in theirs.values())
         differing = sorted(
@@ -163,10 +166,11 @@ class TableComparer:
     def _bucket(self, rows: HashedRows) -> Column:
         return bucket_of(rows, self.keys or rows.columns.flat, BUCKETS)
 
-    def _sums(self, rows: HashedRows) -> Sums:
+    def _sums(self, side: Side, rows: HashedRows) -> Sums:
         bucket = self._bucket(rows)
         sampled = bucket < self.buckets if self.buckets < BUCKETS else None
         hashed = rows.row_hash([bucket.alias("bucket")], sampled)
+        hashed = self._paced(side, rows, hashed, self.buckets)
         # Two sums of halves: one of whole hashes would overflow.
         sums = hashed.groupBy("bucket").agg(
             F.count(F.lit(1)),
@@ -175,12 +179,27 @@ class TableComparer:
         )
         return {bucket: (rows, low, high) for bucket, rows, low, high in sums.collect()}
 
+    def _paced(
+        self, side: Side, rows: HashedRows, hashed: DataFrame, buckets: int
+    ) -> DataFrame:
+        """Return the hashes of the rows of so many buckets, which pass at the rate."""
+        if self.rate is None:
+            return hashed
+        size = table_detail(self.spark, side.location, "sizeInBytes")
+        pace = Pace.of(self.rate, rows.frame.count(), size, buckets / BUCKETS)
+        if pace is None:
+            return hashed
+        return map_in_arrow(hashed.coalesce(pace.tasks), PacedRows(pace.rows), hashed.schema)
+
     def _explain(
         self, found: Found, origin: HashedRows, target: HashedRows, differing: Sequence[int]
     ) -> None:
         """Compare the rows of the buckets that differ."""
-        sides = ((_ORIGIN, origin), (_TARGET, target))
-        parts = [self._tagged(side, rows, differing) for side, rows in sides]
+        sides = ((_ORIGIN, self.origin, origin), (_TARGET, self.target, target))
+        parts = [
+            self._paced(side, rows, self._tagged(tag, rows, differing), len(differing))
+            for tag, side, rows in sides
+        ]
         both = parts[0].union(parts[1])
         rows = (self._by_key(both) if self.keys else _by_content(both)).persist()
         try:

@@ -40,6 +40,7 @@ def verify(
     sites: Sequence[str] | None = None,
     sample: float = 100.0,
     limit: int = 20,
+    rate: int | None = None,
 ) -> list[Comparison]:
     """Compare a table at the site that writes it with its copies, and return what was found of
     each site.
@@ -51,28 +52,32 @@ def verify(
         sites: Only these; None: all sites that have the table.
         sample: Percentage of the key buckets that are compared.
         limit: Number of rows that are returned as examples for a site. Counts are whole.
+        rate: Maximum of bytes per second that are read of the table's files, of one site at a
+            time; None: no maximum.
 
     Raises:
         TopologyError: the table or a site is unknown, or a site does not have the table.
         CompareError: the table at its writer cannot be compared. What is wrong at another site is
             the ``problem`` of that site.
-        OptionError: ``sample`` or ``limit`` is out of range.
+        OptionError: ``sample``, ``limit`` or ``rate`` is out of range.
     """
     found = compared_table(topology, table)
     chosen = compared_sites(topology, found, sites)
-    _check_options(sample, limit)
+    _check_options(sample, limit, rate)
     with job_session(spark) as session:
-        verifier = _Verifier(session, topology, found, sample, limit)
+        verifier = _Verifier(session, topology, found, sample, limit, rate)
         return [verifier.compared(site) for site in chosen]
 
 
-def _check_options(sample: float, limit: int) -> None:
+def _check_options(sample: float, limit: int, rate: int | None) -> None:
     if not 100 / BUCKETS <= sample <= 100:
         raise OptionError(
             f"sample must be a percentage from {100 / BUCKETS} to 100, not {sample:g}"
         )
     if limit < 0:
         raise OptionError(f"limit must be 0 or more, not {limit}")
+    if rate is not None and rate < 1:
+        raise OptionError(f"rate must be 1 or more bytes per second, not {rate}")
 
 
 @dataclass(frozen=True)
@@ -82,6 +87,7 @@ class _Verifier:
     table: Table
     sample: float
     limit: int
+    rate: int | None
 
     @property
     def origin(self) -> str:
@@ -170,6 +176,7 @@ class _Verifier:
             self._side(site, cut.target_version),
             buckets,
             self.limit,
+            self.rate,
         )
         return comparer.compare(), buckets / BUCKETS
 

@@ -24,6 +24,7 @@ from spark_wan.cli.app import main
 from spark_wan.cli.verify import repairs_of
 from spark_wan.delta.tables import load
 from spark_wan.sync.findings import Comparison, Kind
+from spark_wan.sync.pace import Pace
 from spark_wan.sync.request import request_copy
 
 ROWS, EXAMPLES = 60, 16
@@ -122,6 +123,24 @@ def test_a_sample_is_a_share_of_the_keys(spark: Any, equal: Sites) -> None:
     found = verified(spark, equal, sample=10)
     assert found.share == 0.1 and 100 < found.counts[Kind.EXTRA] < 300
     assert found.counts[Kind.EXTRA] == found.target_rows
+
+
+def test_a_comparison_reads_at_a_rate(
+    spark: Any, equal: Sites, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both sides, for the sums and for the rows that differ, and finds the same."""
+    paced: list[tuple[int, float]] = []
+    pace_of = Pace.of
+
+    def noted(rate: int, rows: int, size: int, share: float = 1.0) -> Pace | None:
+        paced.append((rate, share))
+        return pace_of(rate, rows, size, share)
+
+    monkeypatch.setattr(Pace, "of", noted)
+    spark.sql(f"DELETE FROM {place(equal)} WHERE id = 10")
+    found = verified(spark, equal, rate=50 * 2**20)
+    assert found.counts == {Kind.MISSING: 1}
+    assert paced == [(50 * 2**20, share) for share in (1.0, 1.0, 0.0001, 0.0001)]
 
 
 def test_verify_while_both_sites_write(spark: Any, equal: Sites) -> None:

@@ -144,6 +144,7 @@ def test_an_undo_for_scripts(capsys: pytest.CaptureFixture[str]) -> None:
         (("verify", "--table", "flight"), 1, "did you mean 'flights'"),
         (("verify", "--table", "flights", "--sites", "newark"), 1, "site newark writes table"),
         (("verify", "--table", "flights", "--sample", "0"), 2, "--sample"),
+        (("verify", "--table", "flights", "--rate", "fast"), 1, "--rate must be a size such as"),
         (("verify", "--table", "flights", "--dry-run"), 1, "--dry-run is for --repair"),
         (("undo", "--table", "readings", "--versions", "3"), 1, "readings has no keys"),
         (("undo", "--table", "flights", "--versions", "a"), 1, "write A-B, or A for one version"),
