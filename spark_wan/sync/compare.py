@@ -179,9 +179,7 @@ class TableComparer:
         )
         return {bucket: (rows, low, high) for bucket, rows, low, high in sums.collect()}
 
-    def _paced(
-        self, side: Side, rows: HashedRows, hashed: DataFrame, buckets: int
-    ) -> DataFrame:
+    def _paced(self, side: Side, rows: HashedRows, hashed: DataFrame, buckets: int) -> DataFrame:
         """Return the hashes of the rows of so many buckets, which pass at the rate."""
         if self.rate is None:
             return hashed
