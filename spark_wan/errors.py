@@ -9,12 +9,14 @@ from importlib import metadata
 
 SYNC = "`spark-wan sync` with your --config, and the --table and the --site that needs it"
 """How a site gets a copy of a table."""
-NEW_SITE = f"To give it a copy of the table, run {SYNC}."
+NEW_SITE = (
+    f"Unless its `sync` is delayed or manual, the site asks for a copy itself; else run {SYNC}."
+)
 """How a site gets a table that others have already."""
 RESEND_TO_NEW_SITE = (
-    f"To give it a copy, from another site that has the table, run {SYNC}; without one, write the "
-    "events again, with their event IDs, to a new stream (the sink's option `stream`): what a site "
-    "has already is dropped there."
+    "Unless its `sync` is delayed or manual, the site asks another one that has the table for a "
+    f"copy itself; else run {SYNC}. Without such a site, write the events again, with their event "
+    "IDs, to a new stream (the sink's option `stream`): what a site has already is dropped there."
 )
 """The same for a user stream."""
 RESEND = (

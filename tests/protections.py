@@ -2052,9 +2052,9 @@ GUARDS = {
     - try:
     -     ...
     - finally:
-    -     note_stop([*forwards.channels, *(each.streams for each in channels)])
+    -     note_stop(handle, [*forwards.channels, *(each.streams for each in channels)])
     + writer.write(spark)
-    + note_stop([*forwards.channels, *(each.streams for each in channels)])
+    + note_stop(handle, [*forwards.channels, *(each.streams for each in channels)])
 
     [one tables decisions]
     test_unreadable_decisions_hold_their_table_alone
@@ -2454,6 +2454,27 @@ GUARDS = {
     - gone if self.former is None else gone & set(self.former)
     + gone
     """,
+    "integration/test_resync.py": """
+    [resync, a file in use is missing]
+    test_a_source_that_lacks_a_file_it_needs_waits_for_the_file[data]
+    test_a_source_that_lacks_a_file_it_needs_waits_for_the_file[vector]
+    DeltaSource._errors
+    - isinstance(meant, HistoryLostError) and self._names_file_in_use(error)
+    + False
+
+    [resync, an earlier vector of a file in use]
+    test_a_sender_goes_on_where_vacuum_took_an_earlier_deletion_vector_of_a_file
+    DeltaSource._errors
+    - isinstance(meant, HistoryLostError) and self._names_file_in_use(error)
+    + isinstance(meant, HistoryLostError)
+    """,
+    "unit/sync/test_read_rate.py": """
+    [verify, a rate]
+    test_rows_pass_at_the_rate
+    PacedRows.__call__
+    - early > 0
+    + False
+    """,
     "unit/sender/test_publish.py": """
     [new sites]
     test_a_site_that_is_new_is_named_before_anything_is_sent_to_it
@@ -2598,18 +2619,6 @@ GUARDS = {
     - version = commits[-1].version
     + return
 
-    [verify, a rate]
-    test_rows_pass_at_the_rate
-    PacedRows.__call__
-    - early > 0
-    + False
-
-    [verify, a rate of both sides]
-    test_a_comparison_reads_at_a_rate
-    TableComparer._paced
-    - self.rate is None
-    + True
-
     [f07 idle]
     test_f07_a_source_that_is_replaced_by_one_with_as_many_versions_is_held[nothing]
     Quiet.lasts
@@ -2641,19 +2650,6 @@ GUARDS = {
     Publisher._check_may_resync
     - self._doubt(known.through, decided) if is_lost else ""
     + ""
-
-    [resync, a file in use is missing]
-    test_a_source_that_lacks_a_file_it_needs_waits_for_the_file[data]
-    test_a_source_that_lacks_a_file_it_needs_waits_for_the_file[vector]
-    DeltaSource._errors
-    - isinstance(meant, HistoryLostError) and self._names_file_in_use(error)
-    + False
-
-    [resync, an earlier vector of a file in use]
-    test_a_sender_goes_on_where_vacuum_took_an_earlier_deletion_vector_of_a_file
-    DeltaSource._errors
-    - isinstance(meant, HistoryLostError) and self._names_file_in_use(error)
-    + isinstance(meant, HistoryLostError)
 
     [resync, another table needs a decision]
     test_another_table_is_sent_once_that_is_decided
@@ -2932,6 +2928,12 @@ GUARDS = {
     SenderRecordKeeper.stop
     - (there.began, there.written) == (mine.began, mine.written)
     + True
+
+    [stopped for another job]
+    test_a_stop_that_has_given_up_sends_no_more_requests
+    note_stop
+    - job.gives_way
+    + False
 
     [stopped too late]
     test_a_stop_that_has_given_up_sends_no_more_requests
@@ -3759,6 +3761,17 @@ GUARDS = {
     + [*writers, *peers]
     """,
     "unit/cli/test_launcher.py": """
+    [reload, it does not say that it was stopped]
+    test_b76_a_hangup_reads_the_topology_again
+    launch
+    - running.stop(gives_way=True)
+    + running.stop()
+
+    [reload, under nohup]
+    test_a_hangup_under_nohup_reads_the_topology_again
+    _on_hangup
+    - signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    + False
     [reload, a file that is refused]
     test_b76_a_topology_that_is_refused_changes_nothing
     watch
@@ -4405,6 +4418,12 @@ GUARDS = {
     + False
     """,
     "integration/test_verify.py": """
+    [verify, a rate of both sides]
+    test_a_comparison_reads_at_a_rate
+    TableComparer._paced
+    - self.rate is None
+    + True
+
     [verify, the same cut]
     test_a_target_is_compared_with_the_version_that_it_has
     Side.load

@@ -361,8 +361,9 @@ def _check_start(epoch: _Epoch) -> None:
     if not epoch.manifest.start:
         raise LogGapError(
             f"{epoch.where} begins at version {epoch.manifest.first_version}, and this site has "
-            "nothing of the table yet: it was added to a running stream, or earlier epochs were "
-            f"removed from the channel before it read them. The stream is held. {NEW_SITE}",
+            "nothing of the table yet: it was added to a running stream, or has lost its table and "
+            "its state, or earlier epochs were removed from the channel before it read them. The "
+            f"stream is held. {NEW_SITE}",
             needs=EPOCHS,
         )
 

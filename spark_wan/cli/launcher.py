@@ -98,7 +98,7 @@ def launch(
                 except WanError as error:
                     out.error(error)
                     return running
-                running.stop()
+                running.stop(gives_way=True)
                 begun = _first_to_start(chain([following], repeat(job)), stopped, out)
                 if begun is None:
                     return running
@@ -263,7 +263,9 @@ def _on_hangup(stop: Callable[[], None]) -> threading.Event:
         else:
             asked.set()
 
-    if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+    if hasattr(signal, "SIGHUP"):
+        if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+            had_terminal = False  # under nohup, which is to outlive its terminal
         signal.signal(signal.SIGHUP, handle)
     return asked
 

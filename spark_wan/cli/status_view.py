@@ -195,8 +195,9 @@ class StatusView:
         elif sender.other_settings:
             yield Text(
                 f"{at} sends it with other settings than {self.file} has (generation "
-                f"{sender.settings_generation} of its settings). Restart the sender with this "
-                "file, or read the status with the file that the sender has.",
+                f"{sender.settings_generation} of its settings). Send SIGHUP to the job there, "
+                "which reads the file again, or restart it; or read the status with the file that "
+                "it has.",
                 "yellow",
             )
 
@@ -298,7 +299,10 @@ def _backlog(stream: StreamReport, site: SiteReport) -> str:
     """Return the state of a link, and what the site has not acked."""
     state = site.state
     if site.behind_ms is None:
-        known = "has all epochs" if stream.epoch else "nothing sent yet"
+        if site.lacks_before is not None:
+            known = "lacks what came before"
+        else:
+            known = "has all epochs" if stream.epoch else "nothing sent yet"
         return state if state in _FINE else f"{state}; {known}"
     parts = (
         _count(site.backlog_epochs, "epoch"),

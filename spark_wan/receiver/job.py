@@ -165,7 +165,7 @@ class Receiver:
                 try:
                     writer.write(spark)
                 finally:
-                    note_stop([*forwards.channels, *(each.streams for each in channels)])
+                    note_stop(handle, [*forwards.channels, *(each.streams for each in channels)])
 
             handle.begin([*channels, writer, self._maintenance(handle), requests], last=last)
         return handle

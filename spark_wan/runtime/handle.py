@@ -71,6 +71,8 @@ class JobHandle(Generic[S]):
         self._stop = threading.Event()
         self._errors: list[BaseException] = []
         self._last: Callable[[SparkSession], None] | None = None
+        self.gives_way = False
+        """Whether it was stopped for another job, which goes on in its place."""
         self.sessions = ThreadSessions(spark, f"{name}-{id(self):x}", self._end_with)
         self.scheduler = Scheduler(self.sessions.thread, parallel, self._ended, copies)
 
@@ -120,9 +122,13 @@ class JobHandle(Generic[S]):
             raise StreamsHeldError("\n".join(held))
         return True
 
-    def stop(self) -> None:
+    def stop(self, *, gives_way: bool = False) -> None:
         """Stop. Gives up what is unfinished; the next start does it again. Never hangs: running
-        Spark jobs are cancelled. With the last job of a process, connections of channels end."""
+        Spark jobs are cancelled. With the last job of a process, connections of channels end.
+
+        ``gives_way``: another job goes on in its place at once, so the status is not to say that
+        this one was stopped."""
+        self.gives_way = gives_way
         self._stop.set()
         self.scheduler.stop()
         self._wait_for(self.scheduler.join, lambda: self.is_active)

@@ -176,7 +176,7 @@ class Sender:
         if available_now:
             handle.begin([*streams, *(CopiesNow(each.copies) for each in channels if each.copies)])
         else:
-            handle.begin([*streams, *channels], last=lambda _: note_stop(channels))
+            handle.begin([*streams, *channels], last=lambda _: note_stop(handle, channels))
         return handle
 
     def _stream(

@@ -46,9 +46,20 @@ LONGEST_STOP = 5.0
 """Seconds that a stop waits for channels."""
 
 
-def note_stop(channels: Iterable[HasRecords]) -> None:
+class Stopped(Protocol):
+    """A job that is being stopped."""
+
+    @property
+    def gives_way(self) -> bool:
+        """Whether another one goes on in its place at once."""
+
+
+def note_stop(job: Stopped, channels: Iterable[HasRecords]) -> None:
     """Write into the records of all streams that their job was stopped, as far as their channels
-    answer in time. Requests that are late would open connections that the stop has closed."""
+    answer in time, unless it gives way to another. Requests that are late would open
+    connections that the stop has closed."""
+    if job.gives_way:
+        return
     records = [each for channel in channels if channel.answers for each in channel.records]
     given_up = threading.Event()
 

@@ -15,7 +15,7 @@ from spark_wan.channels.base import Channel, Note, Version
 from spark_wan.channels.parallel import in_order
 from spark_wan.channels.registry import open_channel
 from spark_wan.delta.sql import quoted, reference
-from spark_wan.errors import NewerRecordError, UntrustedError, WanError
+from spark_wan.errors import ChannelError, NewerRecordError, UntrustedError, WanError
 from spark_wan.log.notes import ack, ack_versions, receiver_record
 from spark_wan.log.progress import acked_through
 from spark_wan.log.stream_log import StreamLog, read_acks
@@ -93,6 +93,9 @@ class ReceiverReport:
 
 LONGEST_APPLY = 7_200_000
 """Milliseconds for which a site that applies a large epoch owes no ack."""
+FRESH_WORK = 60_000
+"""Milliseconds for which a receiver that says how far its work is owes no ack: it says so every few
+seconds."""
 
 
 @dataclass(frozen=True)
@@ -370,7 +373,7 @@ class StatusReader:
         try:
             whole, below = log.whole_and_below(epochs)
             newest = log.read(epochs[-1])
-            acks, receivers = self._acks(reading), self._receivers(reading)
+            acks, receivers = self._acks(reading), self._receivers(reading, newest.addressees)
             asks = any(each.wanted is not None for each in acks.values())
             if newest.copy is not None and not newest.copy.request and not asks:
                 return None
@@ -397,11 +400,13 @@ class StatusReader:
             published_at_ms=newest.created,
             sites=(
                 *(
-                    replace(
-                        self._site(
-                            site, acked[site], ack=acks.get(site), waiting=waiting, reading=reading
-                        ),
+                    self._site(
+                        site,
+                        acked[site],
+                        ack=acks.get(site),
                         receiver=receivers.get(site),
+                        waiting=waiting,
+                        reading=reading,
                     )
                     for site in newest.addressees
                 ),
@@ -452,6 +457,7 @@ class StatusReader:
         acked: int,
         *,
         ack: Ack | None,
+        receiver: ReceiverReport | None,
         waiting: Mapping[int, _Epoch],
         reading: _Reading,
     ) -> SiteReport:
@@ -476,6 +482,7 @@ class StatusReader:
             dead_letters=ack.dead_letters if ack is not None else 0,
             served=site in reading.served,
             path=reading.path(site),
+            receiver=receiver,
         )
         if not backlog:
             return report
@@ -486,7 +493,7 @@ class StatusReader:
         published = [each.published for each in backlog if each.is_acked_alone]
         owed = max(min(published, default=now), report.answered_at_ms or 0)
         applies = report.applying is not None and now - (answered or 0) * 1000 < LONGEST_APPLY
-        answers = report.held_at is not None or applies
+        answers = report.held_at is not None or applies or _works(receiver, now)
         is_overdue = now - owed > reading.sender.ack_timeout * 1000
         return replace(
             report,
@@ -494,13 +501,22 @@ class StatusReader:
             overdue_since_ms=owed if is_overdue and not answers else None,
         )
 
-    def _receivers(self, reading: _Reading) -> Mapping[str, ReceiverReport]:
-        """Return what the receivers of the sites that have acked say of themselves."""
+    def _receivers(
+        self, reading: _Reading, addressees: Sequence[str]
+    ) -> Mapping[str, ReceiverReport]:
+        """Return what the receivers of the sites say of themselves, before their first acks, too:
+        the first epoch may be the largest."""
         channel, name = reading.channel, reading.name
-        records = {site: receiver_record(channel, name, site) for site in reading.answered}
-        return {
-            site: self._receiver(record) for site, record in records.items() if record is not None
-        }
+        sites = {*reading.answered, *addressees}
+        found = {}
+        for site in sorted(sites):
+            try:
+                record = receiver_record(channel, name, site)
+            except ChannelError:
+                continue  # acks say what counts: who may read those alone sees no records
+            if record is not None:
+                found[site] = self._receiver(record)
+        return found
 
     def _receiver(self, record: ReceiverRecord) -> ReceiverReport:
         return ReceiverReport(
@@ -562,6 +578,13 @@ class StatusReader:
                 duplicates_query=_duplicates_query(reading.planned),
             ),
         )
+
+
+def _works(receiver: ReceiverReport | None, now: int) -> bool:
+    """Whether a receiver has just said how far an apply is that takes long."""
+    if receiver is None or receiver.work is None or receiver.stopped_ms is not None:
+        return False
+    return now - receiver.written_ms < FRESH_WORK
 
 
 def _work(work: LongWork | None, written: int) -> WorkReport | None:

@@ -98,7 +98,7 @@ class Synchronizer:
         if request is not None and request.held is not None:
             return f"A copy is there, and cannot be taken: {request.held}"
         if request is not None and request.refused is None:
-            return f"Site {site.name} has asked site {request.by.sender.site} for a copy."
+            return _asked(site.name, request.by.sender.site)
         if not site.auto_init:
             return (
                 f"JoinFailureError: auto_init of site {site.name} is false, so it asks for no copy "
@@ -132,7 +132,7 @@ class Synchronizer:
             need.why,
             by.sender.site,
         )
-        return f"Site {site.name} has asked site {by.sender.site} for a copy."
+        return _asked(site.name, by.sender.site)
 
     def waits(self) -> bool:
         """Whether the site needs a copy of the table, or has asked for one that it does not have
@@ -195,6 +195,10 @@ class Synchronizer:
             record = sender_record(self.requests.log(by).channel, by.stream)
             return record.written if record is not None and record.held is None else None
         return None
+
+
+def _asked(site: str, by: str) -> str:
+    return f"Nothing is to be done now: site {site} has asked site {by} for a copy."
 
 
 def _utc(milliseconds: int) -> str:

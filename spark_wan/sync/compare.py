@@ -24,7 +24,7 @@ from spark_wan.errors import CompareError, WanError
 from spark_wan.sync.columns import ComparedColumns, compared_columns
 from spark_wan.sync.findings import Difference, Kind
 from spark_wan.sync.hashed import HASHES, HashedRows, bucket_of
-from spark_wan.sync.pace import Pace, PacedRows
+from spark_wan.sync.read_rate import Pace, PacedRows
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

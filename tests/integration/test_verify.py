@@ -24,7 +24,7 @@ from spark_wan.cli.app import main
 from spark_wan.cli.verify import repairs_of
 from spark_wan.delta.tables import load
 from spark_wan.sync.findings import Comparison, Kind
-from spark_wan.sync.pace import Pace
+from spark_wan.sync.read_rate import Pace
 from spark_wan.sync.request import request_copy
 
 ROWS, EXAMPLES = 60, 16

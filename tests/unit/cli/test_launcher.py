@@ -30,7 +30,7 @@ class Job:
     """A job whose other streams still run after ``error`` has ended one."""
 
     def __init__(self, error: BaseException | None) -> None:
-        self.error, self.stopped = error, False
+        self.error, self.stopped, self.gave_way = error, False, False
 
     @property
     def is_active(self) -> bool:
@@ -42,8 +42,8 @@ class Job:
     def exception(self) -> BaseException | None:
         return self.error
 
-    def stop(self) -> None:
-        self.stopped = True
+    def stop(self, *, gives_way: bool = False) -> None:
+        self.stopped, self.gave_way = True, gives_way
 
 
 def test_f50_a_stream_that_ends_with_an_error_ends_the_command_while_others_run() -> None:
@@ -244,7 +244,7 @@ class Topologies:
     """The topology file: each time it is read it has the next content."""
 
     def __init__(self, *contents: str | WanError) -> None:
-        self.contents, self.ran, self.stopped = list(contents), list[str](), threading.Event()
+        self.contents, self.ran, self.jobs = list(contents), list[str](), list[Job]()
 
     def new_job(self, spark: Any) -> Any:
         content = self.contents.pop(0)
@@ -259,7 +259,8 @@ class Topologies:
                 if content == "no channel" and topologies.ran:
                     raise WanError("the channel cannot be used")
                 topologies.ran.append(content)
-                return Job(None)
+                topologies.jobs.append(Job(None))
+                return topologies.jobs[-1]
 
         return Sender()
 
@@ -298,10 +299,12 @@ def reloaded(monkeypatch: pytest.MonkeyPatch, topologies: Topologies, hangups: i
 def test_b76_a_hangup_reads_the_topology_again(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Fails when a site cannot be added without a restart."""
+    """Fails when a site cannot be added without a restart, or the status says meanwhile that the
+    job was stopped."""
     topologies = Topologies("one", "two", "three")
     reloaded(monkeypatch, topologies, 2)
     assert topologies.ran == ["one", "two", "three"]
+    assert [job.gave_way for job in topologies.jobs] == [True, True, False]
     events = [json.loads(line)["event"] for line in capsys.readouterr().out.splitlines()]
     assert events == ["starting", "started", "reloaded", "reloaded", "stopped"]
 
@@ -338,11 +341,14 @@ def test_a_hangup_of_the_terminal_is_a_stop(
     assert (len(stopped), asked.is_set()) == (stops, not stops)
 
 
-def test_a_hangup_that_is_ignored_stays_ignored() -> None:
-    """As nohup has it."""
-    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+def test_a_hangup_under_nohup_reads_the_topology_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which lets a job outlive its terminal. Fails when it ignores the user's signal, or stops."""
+    before, here = signal.signal(signal.SIGHUP, signal.SIG_IGN), [True]
+    monkeypatch.setattr(launcher, "_has_terminal", lambda: bool(here) and here.pop())
+    stopped: list[int] = []
     try:
-        launcher._on_hangup(print)
-        assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+        asked = launcher._on_hangup(lambda: stopped.append(1))
+        signal.raise_signal(signal.SIGHUP)
     finally:
         signal.signal(signal.SIGHUP, before)
+    assert (stopped, asked.is_set()) == ([], True)

@@ -252,7 +252,8 @@ def test_a_sender_with_other_settings_says_what_to_do() -> None:
     note, *_ = link(SiteReport("denver", 15), sender=replace(SENDER, other_settings=True))
     assert note == (
         "    newark sends it with other settings than wan.yaml has (generation 4 of its settings). "
-        "Restart the sender with this file, or read the status with the file that the sender has."
+        "Send SIGHUP to the job there, which reads the file again, or restart it; or read the "
+        "status with the file that it has."
     )
 
 

@@ -574,7 +574,7 @@ def test_a_receiver_says_that_it_was_stopped_although_its_last_marks_are_not_wri
     monkeypatch.setattr(job_module, "LedgerTables", lambda *_: ledger)
     monkeypatch.setattr(job_module, "JobHandle", Handle)
     monkeypatch.setattr(job_module.LedgerWriter, "write", refuse)
-    monkeypatch.setattr(job_module, "note_stop", lambda channels: stopped.append(len(channels)))
+    monkeypatch.setattr(job_module, "note_stop", lambda _, channels: stopped.append(len(channels)))
     monkeypatch.setattr(job_module, "open_channel", lambda *_: memory_channel())
     session: Any = ConnectSession()
     Receiver(session, TOPOLOGY, "seattle").start()

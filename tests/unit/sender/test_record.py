@@ -6,6 +6,7 @@ import logging
 import threading
 import uuid
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -434,7 +435,9 @@ def test_a_stop_that_has_given_up_sends_no_more_requests(
     out = OutboundChannel(
         AckWatch(channel), [sender.stream for sender in senders], Woken(), Pace(NEVER, NEVER)
     )
-    note_stop([out])
+    note_stop(SimpleNamespace(gives_way=True), [out])
+    assert asked == []  # a reload, which must not look like a stop
+    note_stop(SimpleNamespace(gives_way=False), [out])
     until(lambda: len(asked) == AT_ONCE)
     answers.set()
     until(lambda: all(each.name != "stopped" for each in threading.enumerate()))

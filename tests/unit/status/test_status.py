@@ -475,6 +475,15 @@ def test_a_site_that_applies_a_large_epoch_is_not_overdue(
     assert states(topology, later) == {"seattle": "no answer", "denver": "no answer"}
     answer(topology, "seattle", 0, working=1)
     assert states(topology, later) == {"seattle": "late", "denver": "no answer"}
+    # A copy, or the first apply, before the first ack.
+    work = LongWork(8_000, 400, later - 100_000, 25)
+    said = ReceiverRecord("denver", STREAM, 300, later - 59_999, work=work)
+    channel = open_channel(topology.sender("east").channel)
+    put_receiver_record(channel, said)
+    assert states(topology, later)["denver"] == "late"
+    for silent in ({"written": later - 60_000}, {"work": None}, {"stopped": later}):
+        put_receiver_record(channel, replace(said, **silent))
+        assert states(topology, later)["denver"] == "no answer"
     answered(monkeypatch, seattle=1.0)
     assert states(topology, 7_200_999)["seattle"] == "late"
     assert states(topology, 7_201_000)["seattle"] == "no answer"
@@ -545,14 +554,12 @@ def test_other_settings_than_those_of_the_topology_are_reported(topology: Topolo
 
 
 def test_what_receivers_say_is_reported(topology: Topology) -> None:
-    """Of a site that has acked: without an ack there is nothing beside which to look."""
+    """Before its first ack, too: the first apply may be the longest."""
     publish(topology, 1, events=1, size=1)
     channel = open_channel(topology.sender("east").channel)
     work = LongWork(8_000, 400, 90, 25)
     said = ReceiverRecord("seattle", STREAM, 300, 900, 3, 9, 5, 2, 4, work, next_within=1)
     put_receiver_record(channel, said)
-    assert [site.receiver for site in flights(topology).sites] == [None, None]
-    answer(topology, "seattle", 0)
     found = {site.site: site.receiver for site in flights(topology).sites}
     reported = WorkReport(8_000, 90, 400, 0.25, 900, 4_000, 1_500)
     silent = ReceiverReport(300, 3, 9, 5, 2, 4, reported, 900, None, 900)

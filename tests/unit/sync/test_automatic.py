@@ -103,7 +103,10 @@ class Seattle:
 def test_auto_asks_at_once_and_once() -> None:
     seattle = Seattle()
     for _ in range(3):
-        assert seattle.needs() == "Site seattle has asked site chicago for a copy."
+        assert (
+            seattle.needs()
+            == "Nothing is to be done now: site seattle has asked site chicago for a copy."
+        )
     request = seattle.request()
     assert (request.by.sender.site, request.wanted.least) == ("chicago", NEED.least)
     assert [(each.table, each.why) for each in seattle.told] == [("orders", "epochs")]
@@ -177,7 +180,10 @@ def test_a_request_that_people_made_stays() -> None:
     seattle = Seattle(sync="delayed")
     by = seattle.requests.ask()
     before = seattle.request()
-    assert seattle.needs() == "Site seattle has asked site chicago for a copy."
+    assert (
+        seattle.needs()
+        == "Nothing is to be done now: site seattle has asked site chicago for a copy."
+    )
     assert seattle.request() == before and by == before.by
 
 
@@ -240,7 +246,10 @@ def test_a_channel_that_fails_is_passed_over(monkeypatch: pytest.MonkeyPatch) ->
         return log(requests, by)
 
     monkeypatch.setattr(CopyRequests, "log", some)
-    assert seattle.needs() == "Site seattle has asked site newark for a copy."
+    assert (
+        seattle.needs()
+        == "Nothing is to be done now: site seattle has asked site newark for a copy."
+    )
     assert seattle.asked == "newark"
 
 
@@ -369,7 +378,10 @@ def test_a_channel_that_does_not_answer_is_asked_again(monkeypatch: pytest.Monke
     with monkeypatch.context() as patch:
         patch.setattr(CopyRequests, "ask", refuse)
         assert seattle.needs() == ""
-    assert seattle.needs() == "Site seattle has asked site chicago for a copy."
+    assert (
+        seattle.needs()
+        == "Nothing is to be done now: site seattle has asked site chicago for a copy."
+    )
 
 
 def test_a_function_that_fails_stops_nothing() -> None:

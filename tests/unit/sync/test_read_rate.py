@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from spark_wan.sync.pace import TASK_RATE, Pace, PacedRows
+from spark_wan.sync.read_rate import TASK_RATE, Pace, PacedRows
 
 
 class Time:
