@@ -219,8 +219,11 @@ class TableApplier:
         self, listed: Sequence[int] | None, acked: Ack | None, basis: Basis
     ) -> Steps[tuple[int | None, ApplyResult]]:
         """Return the next apply number (None: there is no table yet), and what to apply."""
-        by_hint = basis is Basis.HINT
-        apply_number = self.ledger.last_apply + 1 if by_hint else self.ledger.catch_up(self.target)
+        if basis is Basis.HINT:
+            apply_number: int | None = self.ledger.last_apply + 1
+        else:
+            needed = acked.needs.why if acked is not None and acked.needs is not None else None
+            apply_number = self.ledger.catch_up(self.target, needed=needed)
         yield "apply.1 caught-up"
         plan = self._plan(listed, acked)
         result = ApplyResult(

@@ -105,17 +105,21 @@ class Ledger(Total):
             and target.is_unchanged(self.known_version)
         )
 
-    def catch_up(self, target: TargetHistory, write: bool = True) -> int | None:
+    def catch_up(
+        self, target: TargetHistory, write: bool = True, needed: str | None = None
+    ) -> int | None:
         """Take up new marked commits, and return the next apply number.
 
-        ``write``: add their rows to the store; else leave that to :meth:`write`.
+        ``write``: add their rows to the store; else leave that to :meth:`write`. ``needed``: why
+        this site needs a copy of the table by what it said before (:data:`spark_wan.errors.TABLE`
+        and so on): log cleanup may have deleted what shows it.
 
         None: there is no table, and never was one. Raises TargetError (table missing),
         TableReplacedError (dropped and recreated, or restored to an older state) and LedgerError
         (the history does not reach back to the ledger's end; the ledger has lost something).
         """
         try:
-            next_number = self._catch_up_from_copy(target)
+            next_number = self._catch_up_from_copy(target, needed)
             if write:
                 self.write()
         except LedgerError:
@@ -123,11 +127,11 @@ class Ledger(Total):
             raise
         return next_number
 
-    def _catch_up_from_copy(self, target: TargetHistory) -> int | None:
+    def _catch_up_from_copy(self, target: TargetHistory, needed: str | None) -> int | None:
         """Catch up; where that fails, because the table is not the one that the ledger knows: from
         a copy that this site has taken since."""
         try:
-            return self._catch_up(target)
+            return self._catch_up(target, needed)
         except WanError as error:
             if error.needs is None or not self._begin_with_newer_copy(target):
                 raise
@@ -244,20 +248,20 @@ class Ledger(Total):
         """Note that all :attr:`unwritten` rows are in the store."""
         self._unwritten = []
 
-    def _catch_up(self, target: TargetHistory) -> int | None:
+    def _catch_up(self, target: TargetHistory, needed: str | None = None) -> int | None:
         self._load()
         # An error below must be raised again next time, so nothing seems current until the end.
         caught_up, self._caught_up = self._caught_up, False
         read = (self._read_on(target) if caught_up else None) or self._read_again(target)
         if read is None:
             return None
-        rows, columns = self._checked(read, target)
+        rows, columns = self._checked(read, target, needed)
         counted = self._count_local_commits(rows, read)
         if self._unchecked is not None and self._recover_lost_marks(
             [*self._unchecked, *counted.rows], target, read.target_id
         ):
             self.forget()
-            return self._catch_up(target)
+            return self._catch_up(target, needed)
         self._unchecked = None
         self._advance(read, counted.rows, columns)
         self.local_commits, self.local_known = counted.number, counted.known
@@ -266,14 +270,14 @@ class Ledger(Total):
         return self.last_apply + 1
 
     def _checked(
-        self, read: _Read, target: TargetHistory
+        self, read: _Read, target: TargetHistory, needed: str | None
     ) -> tuple[list[LedgerRow], AppliedColumns]:
         """Return the marks that are new, and where the applied columns are after them.
 
         Raises what :meth:`catch_up` does. Changes nothing.
         """
         self._check_last_mark(read.commits)
-        self._check_gap(read, target)
+        self._check_gap(read, target, needed)
         rows, columns = self._follow_columns(self._marks_of(read), read)
         if self.target_id is None and not rows:
             self._check_not_lost(target, read.target_id)
@@ -427,8 +431,9 @@ class Ledger(Total):
                     "ledger knows. The table was restored to an older state and written to again"
                 )
 
-    def _check_gap(self, read: _Read, target: TargetHistory) -> None:
-        """Check that log cleanup removed no apply that the ledger did not see.
+    def _check_gap(self, read: _Read, target: TargetHistory, needed: str | None) -> None:
+        """Check that log cleanup removed no apply that the ledger did not see, nor what the site
+        needs a copy for.
 
         Apply numbers have no gaps: the next one in the history, or else the last one that Delta
         has, proves that no apply is among the removed commits.
@@ -449,6 +454,13 @@ class Ledger(Total):
                 "the table. Restore the ledger's newer state; without one, "
                 f"{self.copy_advice}.",
                 needs=LEDGER,
+            )
+        if needed in (TABLE, COLUMNS):
+            raise TableReplacedError(
+                f"{self.table}: the table at site {self.site} needed a copy, and log cleanup has "
+                f"removed versions {read.after + 1} to {first - 1} of it, which showed why. "
+                f"Nothing is applied to it; {self.copy_advice}.",
+                needs=needed,
             )
         log.warning(
             "%s: log cleanup removed versions %d to %d of the table at site %s before a receiver "

@@ -278,6 +278,13 @@ def all_is_forwarded(stream: str, through: int, inbound: int) -> None:
     assert through == inbound, f"{stream}: has forwarded through {through} of {inbound} at rest"
 
 
+def all_are_addressed(stream: str, planned: Collection[str], named: Collection[str]) -> None:
+    """A site that joins is named by an epoch, if need be one without events: what was sent before
+    is a gap to it, by which it knows that it needs a copy."""
+    left_out = {*planned} - {*named}
+    assert not left_out, f"{stream}: its newest epoch does not name {left_out} at rest"
+
+
 def all_is_applied(stream: str, site: str, ack: Ack | None, newest: int) -> None:
     """8, 9. After the last delivery every site has everything, and says so; none is held."""
     assert ack is not None and ack.applied == newest and ack.held is None, (

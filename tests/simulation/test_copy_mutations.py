@@ -20,6 +20,7 @@ from spark_wan.apply.take import CopyTaker
 from spark_wan.errors import WanError
 from spark_wan.ledger.ledger import Ledger
 from spark_wan.log.writer import LogWriter
+from spark_wan.sender.publish import Publisher
 from spark_wan.sender.serve import CopyServer
 from spark_wan.steps import Steps
 from spark_wan.sync.automatic import Synchronizer
@@ -184,6 +185,11 @@ def number_used_twice(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Ledger, "number_of_copy", lambda ledger, target: (1, -1))
 
 
+def no_epoch_for_a_joiner(patch: pytest.MonkeyPatch) -> None:
+    """A site that joins is not told that it lacks what was sent before."""
+    patch.setattr(Publisher, "_new_sites", lambda publisher, last: set())
+
+
 # --- from sites that have one themselves
 
 
@@ -236,6 +242,7 @@ MUTATIONS = {
     hold_without_a_need: "is held|does not come to rest",
     ledger_goes_on_before_the_copy: "is held|does not come to rest",
     number_used_twice: "is held|does not come to rest|should hold|version",
+    no_epoch_for_a_joiner: "does not name",
 }
 OF_PEERS = {
     a_dirty_site_serves: "should hold",
@@ -252,6 +259,7 @@ SLOW = (
     ledger_goes_on_before_the_copy,
     number_used_twice,
     parts_of_two_versions,
+    no_epoch_for_a_joiner,
 )
 """They take more schedules than `make test` has time for."""
 

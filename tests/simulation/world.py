@@ -508,6 +508,9 @@ class World:
         records = [self.record(name) for name in self.streams]
         return [(len(record.appended), len(record.acks)) for record in records]
 
+    def _is_held_at_sender(self, stream: Stream) -> bool:
+        return any(task.is_held() for task in self.of_kind(Sending) if task.stream is stream)
+
     def _check_rest(self, stream: Stream) -> None:
         record = self.record(stream.name)
         newest, source = record.last, self.sources[stream.name][0]
@@ -516,12 +519,15 @@ class World:
             invariants.all_is_forwarded(stream.name, self.forwarded(stream.name), inbound)
         elif isinstance(source, UserQuery):
             invariants.all_is_sent(stream.name, source.prefix[newest], len(source.events))
-        elif not any(task.is_held() for task in self.of_kind(Sending) if task.stream is stream):
+        elif not self._is_held_at_sender(stream):
             through = len(source.versions) - 1
             final = source.expected(through, self.snapshots.get(stream.name))
             invariants.all_is_sent(stream.name, self.expected(stream, newest), final)
         if not newest:
             return
+        if not isinstance(source, UserQuery) and not self._is_held_at_sender(stream):
+            addressees = record.manifests[newest].addressees
+            invariants.all_are_addressed(stream.name, stream.addressees, addressees)
         channel = self.channels[stream.sender.channel].watched.inner
         collecting = [task for task in self.of_kind(Collecting) if task.stream is stream]
         acks, ever, now = collecting[0].log.acks(), [newest], [newest]

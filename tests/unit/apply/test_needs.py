@@ -27,7 +27,7 @@ from spark_wan.steps import run
 from spark_wan.sync.automatic import Synchronizer
 from spark_wan.wire.ack import Ack, Need
 from spark_wan.wire.manifest import EVENTS, SNAPSHOT
-from spark_wan.wire.mark import LOCAL_ONLY
+from spark_wan.wire.mark import LOCAL_ONLY, Mark
 
 ORIGIN = origin_of(MANIFEST)
 
@@ -199,6 +199,26 @@ def test_a_need_keeps_its_time_and_ends_with_the_hold() -> None:
     site.target.id = "target-3"
     site.round()
     assert site.ack.needs == replace(first.needs, since=first.needs.since + 60_000)
+
+
+@pytest.mark.parametrize("late", [False, True], ids=["nothing after it", "an apply after it"])
+def test_log_cleanup_does_not_end_a_need(late: bool) -> None:
+    """The RESTORE that a site was held for is deleted. Fails when the stream goes on, without the
+    rows that the RESTORE took."""
+    site = Site()
+    last = Mark.read(site.target.commits[-1].metadata, "seattle", "orders")
+    assert last is not None
+    table_restored(site)
+    if late:  # by another receiver, which had not seen the RESTORE
+        site.target.put(replace(last, apply=last.apply + 1, token="late").user_metadata(), "MERGE")
+    assert site.round().needs == "table"
+    for _ in range(2):
+        site.target.put(None, "OPTIMIZE")
+    site.target.commits = site.target.commits[-3 if late else -2 :]
+    for epoch in (3, 4):
+        publish(site.log, epoch)
+        found = site.round()
+        assert (found.needs, found.held is None) == ("table", False), found.cause
 
 
 def test_another_need_has_its_own_time() -> None:
