@@ -465,7 +465,7 @@ class Ledger(Total):
         log.warning(
             "%s: log cleanup removed versions %d to %d of the table at site %s before a receiver "
             "read them. None was an apply, but a RESTORE or a replaced column among them would go "
-            "unnoticed: they count as local commits",
+            "unnoticed: they count as local commits. Compare the table with `spark-wan verify`",
             self.table,
             read.after + 1,
             first - 1,

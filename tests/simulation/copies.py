@@ -63,6 +63,8 @@ class CopyWorld(World):
         """Stream of copies and epoch -> what the rows of the copy begin with
         (:class:`DeltaTable`)."""
         self.harms: dict[Place, Harm] = {}
+        self.acked_at_copy: dict[Place, int] = {}
+        """Through which version a site had acked when it took its newest copy."""
         self.lost_ledgers: dict[Place, TableRows] = {}
         """What lost ledgers had."""
         self.later, self.joins = later, later is not None
@@ -167,6 +169,29 @@ class CopyWorld(World):
 
     def _lacks_versions(self, table: str, site: str) -> None:
         self.harm((table, site), "its source went over versions that were lost")
+
+    def clean(self, table: SourceTable | DeltaTable) -> None:
+        """Not before a receiver has seen that a table was restored: nothing else tells of it, and
+        the documentation says so."""
+        if isinstance(table, DeltaTable) and table.shaken and not self._is_told(table):
+            for task in self._receiving(table):
+                self.advance(task)
+            if not self._is_told(table):
+                return
+        super().clean(table)
+
+    def may_lose_ack(self, stream: str, site: str) -> bool:
+        """Not where the ack is all that tells of a RESTORE: its commit is deleted."""
+        table = self.sites[site].targets.get(self.streams[stream].table.name)
+        return table is None or not (table.shaken and table.log.begins > 0)
+
+    def _is_told(self, table: DeltaTable) -> bool:
+        """Whether the acks of a table's streams say that the site needs a copy of it."""
+        acks = [task.log.ack(table.site) for task in self._receiving(table)]
+        return all(ack is not None and ack.needs is not None for ack in acks)
+
+    def _receiving(self, table: DeltaTable) -> list[Receiving]:
+        return [task for task in self.of_kind(Receiving) if task.table is table]
 
     def harm_of(self, table: DeltaTable) -> list[str]:
         harm = self.harms.get((table.name, table.site))
@@ -310,7 +335,11 @@ class CopyWorld(World):
             return
         if table.shaken:
             through = -1
-        ledgered = through if harm is not None else ledger.through(table.root)
+        # The newest copy has what was acked before it; its mark may not be in the ledger yet.
+        if harm is not None or needed <= self.acked_at_copy.get((name, site), -1):
+            ledgered = through
+        else:
+            ledgered = ledger.through(table.root)
         invariants.is_durable_through(site, needed, through, ledgered, what)
 
     def check_target(self, table: DeltaTable, mark: Mark) -> None:
@@ -375,6 +404,7 @@ class CopyWorld(World):
             if stream.table.name == table.name:
                 epoch = self.record(stream.name).acked.get(table.site, 0)
                 acked = max(acked, self._end(stream.name, table.site, epoch) if epoch else -1)
+        self.acked_at_copy[place] = acked
         if harm is None or not harm.forgot:
             invariants.goes_not_behind(table.id, through, acked)
         elif through < acked:

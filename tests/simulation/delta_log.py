@@ -76,8 +76,8 @@ class DeltaLog:
         return commit
 
     def read_by(self, durable: Callable[[], int]) -> Reader:
-        """Return a new reader of the log."""
-        self.readers.append(Reader(self, durable))
+        """Return a new reader of the log, which has missed what is gone."""
+        self.readers.append(Reader(self, durable, missed=self.commits[: self.begins]))
         return self.readers[-1]
 
     def history(self, after: int) -> list[Commit]:
