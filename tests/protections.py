@@ -3770,8 +3770,15 @@ GUARDS = {
     [reload, under nohup]
     test_a_hangup_under_nohup_reads_the_topology_again
     _on_hangup
+    - had_terminal = False
+    + pass
+
+    [reload, under nohup the JVM ignores it]
+    test_a_hangup_under_nohup_reads_the_topology_again
+    _on_hangup
     - signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
     + False
+
     [reload, a file that is refused]
     test_b76_a_topology_that_is_refused_changes_nothing
     watch
@@ -3785,6 +3792,12 @@ GUARDS = {
     + False
     """,
     "unit/apply/test_needs.py": """
+    [needs, nor does a table that cannot be read]
+    test_a_need_stays_while_the_table_cannot_be_read
+    TableApplier._need
+    - unread and before is not None
+    + False
+
     [needs, log cleanup does not end them]
     test_log_cleanup_does_not_end_a_need
     Ledger._check_gap
@@ -4426,7 +4439,7 @@ GUARDS = {
     "integration/test_verify.py": """
     [verify, a rate of both sides]
     test_a_comparison_reads_at_a_rate
-    TableComparer._paced
+    TableComparer._pace
     - self.rate is None
     + True
 

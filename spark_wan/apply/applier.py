@@ -139,6 +139,8 @@ class TableApplier:
     _recorder: Recorder = field(init=False)
     _passed: FrameError | None = None
     """In this round: the error of a frame that turned out to be valid."""
+    _is_read: bool = False
+    """In this round: the ledger has caught up with the table."""
 
     def __post_init__(self) -> None:
         self._answer = self.answer or SiteAck(self.site, self.log)
@@ -157,6 +159,7 @@ class TableApplier:
         result = self._nothing_planned(acked)
         basis = Basis.HINT if self.ledger.seems_current(self.target) else Basis.CAUGHT_UP
         self._passed = None
+        self._is_read = False
         for _ in range(ATTEMPTS):
             self.check_stopped()
             try:
@@ -224,6 +227,7 @@ class TableApplier:
         else:
             needed = acked.needs.why if acked is not None and acked.needs is not None else None
             apply_number = self.ledger.catch_up(self.target, needed=needed)
+        self._is_read = True
         yield "apply.1 caught-up"
         plan = self._plan(listed, acked)
         result = ApplyResult(
@@ -421,7 +425,9 @@ class TableApplier:
     def _need(self, result: ApplyResult, before: Ack | None) -> Need | None:
         """Return what the site needs a copy for; the time is that of the first report of it."""
         if result.needs is None:
-            return None
+            # Where the table could not be read, what was needed is needed still.
+            unread = result.held is not None and not self._is_read
+            return before.needs if unread and before is not None else None
         least = result.plan.least if result.needs == result.plan.needs else ()
         if result.needs == EPOCHS and not least:  # frames of an epoch are gone
             least = tuple(

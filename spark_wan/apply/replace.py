@@ -24,7 +24,7 @@ from enum import Enum
 
 from spark_wan.apply.applier import ATTEMPTS
 from spark_wan.apply.change import Change, Recorder, Replan, TargetTable, WriteConflict
-from spark_wan.errors import TargetError, WanError
+from spark_wan.errors import TABLE, TargetError, WanError
 from spark_wan.events.columns import column_paths
 from spark_wan.ledger.applied_columns import AppliedColumns
 from spark_wan.ledger.ledger import Ledger
@@ -139,9 +139,9 @@ class CopyWriter:
     def _number(self, write: bool = True) -> _Number:
         """Return the number of this apply, whatever state the table and its ledger are in."""
         try:
-            return _Number(
-                self.ledger.catch_up(self.target, write), self.ledger.known_version, is_known=True
-            )
+            # Only the streams' rounds know whether log cleanup has deleted something that matters.
+            number = self.ledger.catch_up(self.target, write, needed=TABLE)
+            return _Number(number, self.ledger.known_version, is_known=True)
         except WanError as error:
             if error.needs is None:
                 raise

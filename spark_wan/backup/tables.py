@@ -15,7 +15,7 @@ from spark_wan.delta.schema import needs_column_mapping
 from spark_wan.delta.sessions import CurrentSession, lost_session
 from spark_wan.delta.sql import quoted
 from spark_wan.delta.tables import history, load, newest_commit, table_exists, table_id
-from spark_wan.errors import SYNC, BackupError, ChannelError, WanError
+from spark_wan.errors import SYNC, TABLE, BackupError, ChannelError, WanError
 from spark_wan.events.columns import column_path
 from spark_wan.ledger.event_ids import RecordedIds
 from spark_wan.ledger.interfaces import TargetHistory
@@ -199,7 +199,7 @@ class ReceivedTable(SparkTable):
 
     def cut(self) -> Cut:
         ledger = self.ledger
-        ledger.catch_up(self.target)
+        ledger.catch_up(self.target, needed=TABLE)
         self._check_clean()
         [vector] = ledger.progress.vector
         version, identity = ledger.known_version, str(ledger.target_id)

@@ -79,7 +79,7 @@ def launch(
     def stop(*_: object) -> None:
         stopped.set()
 
-    hangup = _on_hangup(stop)
+    hangup, hear_hangups = _on_hangup(stop)
     # Until there is a session, a signal ends whatever is under way.
     _on_signals(interrupt)
     try:
@@ -87,6 +87,7 @@ def launch(
         tables = len(job.topology.tables)
         with _session_at(kind, options, tables, out) as spark:
             _on_signals(stop)  # again: Spark has installed handlers of its own
+            hear_hangups()
             job.spark = spark
             handle = job.start(available_now=options.available_now)
             out.job_event("started", kind, options.site)
@@ -251,9 +252,11 @@ def _is_blank(status: Status) -> bool:
     return status == type(status)(status.stream, status.table)
 
 
-def _on_hangup(stop: Callable[[], None]) -> threading.Event:
-    """Return an event that SIGHUP sets. It calls ``stop`` instead if it came because the terminal
-    of this process is gone: a job without one must not live on unseen."""
+def _on_hangup(stop: Callable[[], None]) -> tuple[threading.Event, Callable[[], None]]:
+    """Return an event that SIGHUP sets, and what installs its handler (again). It calls ``stop``
+    instead if it came because the terminal of this process is gone: a job without one must not live
+    on unseen. Under nohup it may; there the JVM must inherit that SIGHUP is ignored, so no handler
+    is installed before."""
     asked = threading.Event()
     had_terminal = _has_terminal()
 
@@ -263,11 +266,15 @@ def _on_hangup(stop: Callable[[], None]) -> threading.Event:
         else:
             asked.set()
 
-    if hasattr(signal, "SIGHUP"):
-        if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
-            had_terminal = False  # under nohup, which is to outlive its terminal
-        signal.signal(signal.SIGHUP, handle)
-    return asked
+    def install() -> None:
+        if hasattr(signal, "SIGHUP"):
+            signal.signal(signal.SIGHUP, handle)
+
+    if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+        had_terminal = False
+    else:
+        install()
+    return asked, install
 
 
 def _has_terminal() -> bool:

@@ -112,7 +112,7 @@ class Ledger(Total):
 
         ``write``: add their rows to the store; else leave that to :meth:`write`. ``needed``: why
         this site needs a copy of the table by what it said before (:data:`spark_wan.errors.TABLE`
-        and so on): log cleanup may have deleted what shows it.
+        and so on; who does not know says TABLE): log cleanup may have deleted what shows it.
 
         None: there is no table, and never was one. Raises TargetError (table missing),
         TableReplacedError (dropped and recreated, or restored to an older state) and LedgerError
@@ -458,8 +458,8 @@ class Ledger(Total):
         if needed in (TABLE, COLUMNS):
             raise TableReplacedError(
                 f"{self.table}: the table at site {self.site} needed a copy, and log cleanup has "
-                f"removed versions {read.after + 1} to {first - 1} of it, which showed why. "
-                f"Nothing is applied to it; {self.copy_advice}.",
+                f"removed versions {read.after + 1} to {first - 1} of it, which may have shown "
+                f"why. Nothing is applied to it; {self.copy_advice}.",
                 needs=needed,
             )
         log.warning(

@@ -133,6 +133,8 @@ class JobHandle(Generic[S]):
         self.scheduler.stop()
         self._wait_for(self.scheduler.join, lambda: self.is_active)
         last, self._last = self._last, None
+        if gives_way:
+            self._last = last  # to be done again, should nothing take its place
         if last is not None and self.sessions.lost() is None:
             self._do_last(last)
         _begun.discard(self)

@@ -93,9 +93,9 @@ class ReceiverReport:
 
 LONGEST_APPLY = 7_200_000
 """Milliseconds for which a site that applies a large epoch owes no ack."""
-FRESH_WORK = 60_000
-"""Milliseconds for which a receiver that says how far its work is owes no ack: it says so every few
-seconds."""
+FRESH_WORK = 120_000
+"""Milliseconds for which a receiver that says how far its work is owes no ack. It says so every few
+seconds, or a minute later if the channel refuses that."""
 
 
 @dataclass(frozen=True)
@@ -507,16 +507,16 @@ class StatusReader:
         """Return what the receivers of the sites say of themselves, before their first acks, too:
         the first epoch may be the largest."""
         channel, name = reading.channel, reading.name
-        sites = {*reading.answered, *addressees}
-        found = {}
-        for site in sorted(sites):
+        sites = sorted({*reading.answered, *addressees})
+
+        def read(site: str) -> ReceiverRecord | None:
             try:
-                record = receiver_record(channel, name, site)
+                return receiver_record(channel, name, site)
             except ChannelError:
-                continue  # acks say what counts: who may read those alone sees no records
-            if record is not None:
-                found[site] = self._receiver(record)
-        return found
+                return None  # acks say what counts: who may read those alone sees no records
+
+        records = zip(sites, in_order(read, sites), strict=True)
+        return {site: self._receiver(record) for site, record in records if record is not None}
 
     def _receiver(self, record: ReceiverRecord) -> ReceiverReport:
         return ReceiverReport(
@@ -584,7 +584,8 @@ def _works(receiver: ReceiverReport | None, now: int) -> bool:
     """Whether a receiver has just said how far an apply is that takes long."""
     if receiver is None or receiver.work is None or receiver.stopped_ms is not None:
         return False
-    return now - receiver.written_ms < FRESH_WORK
+    is_fresh = abs(now - receiver.written_ms) < FRESH_WORK
+    return is_fresh and now - receiver.work.began_ms < LONGEST_APPLY
 
 
 def _work(work: LongWork | None, written: int) -> WorkReport | None:

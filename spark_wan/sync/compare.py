@@ -7,7 +7,7 @@ is how often each is there.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -167,10 +167,13 @@ class TableComparer:
         return bucket_of(rows, self.keys or rows.columns.flat, BUCKETS)
 
     def _sums(self, side: Side, rows: HashedRows) -> Sums:
-        bucket = self._bucket(rows)
-        sampled = bucket < self.buckets if self.buckets < BUCKETS else None
-        hashed = rows.row_hash([bucket.alias("bucket")], sampled)
-        hashed = self._paced(side, rows, hashed, self.buckets)
+        def hashes(bucket: Column, where: Column | None) -> DataFrame:
+            return rows.row_hash([bucket], where)
+
+        def sampled(bucket: Column) -> Column:
+            return bucket < self.buckets
+
+        hashed = self._hashed(side, rows, hashes, sampled if self.buckets < BUCKETS else None)
         # Two sums of halves: one of whole hashes would overflow.
         sums = hashed.groupBy("bucket").agg(
             F.count(F.lit(1)),
@@ -179,25 +182,36 @@ class TableComparer:
         )
         return {bucket: (rows, low, high) for bucket, rows, low, high in sums.collect()}
 
-    def _paced(self, side: Side, rows: HashedRows, hashed: DataFrame, buckets: int) -> DataFrame:
-        """Return the hashes of the rows of so many buckets, which pass at the rate."""
-        if self.rate is None:
-            return hashed
-        size = table_detail(self.spark, side.location, "sizeInBytes")
-        pace = Pace.of(self.rate, rows.frame.count(), size, buckets / BUCKETS)
+    def _hashed(
+        self,
+        side: Side,
+        rows: HashedRows,
+        hashes: Callable[[Column, Column | None], DataFrame],
+        choose: Callable[[Column], Column] | None,
+    ) -> DataFrame:
+        """Return the ``hashes`` of the rows whose buckets are chosen (None: of all), which keep the
+        column ``bucket``. With a rate, all rows of the table pass at it, and are chosen behind
+        it."""
+        bucket, pace = self._bucket(rows), self._pace(side, rows)
+        kept = bucket.alias("bucket")
         if pace is None:
-            return hashed
-        return map_in_arrow(hashed.coalesce(pace.tasks), PacedRows(pace.rows), hashed.schema)
+            return hashes(kept, choose(bucket) if choose is not None else None)
+        hashed = hashes(kept, None).coalesce(pace.tasks)
+        hashed = map_in_arrow(hashed, PacedRows(pace.rows), hashed.schema)
+        return hashed.where(choose(F.col("bucket"))) if choose is not None else hashed
+
+    def _pace(self, side: Side, rows: HashedRows) -> Pace | None:
+        if self.rate is None:
+            return None
+        size = table_detail(self.spark, side.location, "sizeInBytes")
+        return Pace.of(self.rate, rows.frame.count(), size)
 
     def _explain(
         self, found: Found, origin: HashedRows, target: HashedRows, differing: Sequence[int]
     ) -> None:
         """Compare the rows of the buckets that differ."""
         sides = ((_ORIGIN, self.origin, origin), (_TARGET, self.target, target))
-        parts = [
-            self._paced(side, rows, self._tagged(tag, rows, differing), len(differing))
-            for tag, side, rows in sides
-        ]
+        parts = [self._tagged(tag, side, rows, differing) for tag, side, rows in sides]
         both = parts[0].union(parts[1])
         rows = (self._by_key(both) if self.keys else _by_content(both)).persist()
         try:
@@ -214,15 +228,22 @@ class TableComparer:
         finally:
             rows.unpersist()
 
-    def _tagged(self, side: int, rows: HashedRows, differing: Sequence[int]) -> DataFrame:
+    def _tagged(
+        self, tag: int, side: Side, rows: HashedRows, differing: Sequence[int]
+    ) -> DataFrame:
         """Return side, keys (without keys the row as text) and column hashes of rows."""
         if self.keys:
             identity = [rows.column(key).alias(f"k{n}") for n, key in enumerate(self.keys)]
         else:
             identity = [_row_text(rows).alias("k0")]
-        bucket = self._bucket(rows)
-        chosen = bucket.isin(list(differing)) if len(differing) < BUCKETS else None
-        return rows.column_hashes([F.lit(side).alias("side"), *identity], chosen)
+
+        def hashes(bucket: Column, where: Column | None) -> DataFrame:
+            return rows.column_hashes([F.lit(tag).alias("side"), *identity, bucket], where)
+
+        def differs(bucket: Column) -> Column:
+            return bucket.isin(list(differing))
+
+        return self._hashed(side, rows, hashes, differs if len(differing) < BUCKETS else None)
 
     def _by_key(self, both: DataFrame) -> DataFrame:
         """Return a row for each key that differs."""

@@ -22,16 +22,16 @@ class Pace:
     rows: float
 
     @classmethod
-    def of(cls, rate: int, rows: int, size: int, share: float = 1.0) -> Pace | None:
-        """Return the pace of a table's rows, of which a ``share`` passes, if its files are read at
-        ``rate`` bytes per second. None: there is nothing to limit.
+    def of(cls, rate: int, rows: int, size: int) -> Pace | None:
+        """Return the pace of a table's rows if its files, of ``size`` bytes, are read at ``rate``
+        bytes per second. None: there are no rows.
 
         A task does not see how many bytes it reads: rows of ``size / rows`` bytes each are
-        assumed."""
-        if not rows or not size:
+        assumed, but of at least one."""
+        if not rows:
             return None
         tasks = math.ceil(rate / TASK_RATE)
-        return cls(tasks, rate * share * rows / size / tasks)
+        return cls(tasks, rate * rows / max(size, rows) / tasks)
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,7 @@ from fakes import (
 )
 
 from spark_wan.apply.applier import ApplyResult, TableApplier
+from spark_wan.errors import TABLE, TableReplacedError, TargetError
 from spark_wan.ledger.ledger import Ledger
 from spark_wan.ledger.progress import origin_of
 from spark_wan.log.stream_log import StreamLog
@@ -219,6 +220,40 @@ def test_log_cleanup_does_not_end_a_need(late: bool) -> None:
         publish(site.log, epoch)
         found = site.round()
         assert (found.needs, found.held is None) == ("table", False), found.cause
+
+
+def test_a_need_stays_while_the_table_cannot_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fails when it is forgotten, and then what showed it is deleted."""
+    site = Site()
+    table_restored(site)
+    site.round()
+    need = site.ack.needs
+    assert need is not None
+
+    def refused(*_: object) -> list[Any]:
+        raise TargetError("403")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(site.target, "history", refused)
+        assert site.round().cause == "403"
+        assert site.ack.needs == need
+    assert site.round().needs == "table"
+
+
+def test_who_does_not_know_of_a_need_does_not_end_it() -> None:
+    """A site that is asked for a copy, or for a backup. Fails when it records that it has read
+    what log cleanup has deleted, and the stream then goes on."""
+    site = Site()
+    table_restored(site)
+    site.round()
+    for _ in range(2):
+        site.target.put(None, "OPTIMIZE")
+    site.target.commits = site.target.commits[-2:]
+    other = Ledger("seattle", "orders", site.store, clock=site.clock)
+    with pytest.raises(TableReplacedError, match="may have shown why"):
+        other.catch_up(site.target, write=False, needed=TABLE)
+    publish(site.log, 3)
+    assert site.round().needs == "table"
 
 
 def test_another_need_has_its_own_time() -> None:

@@ -104,8 +104,9 @@ def launched(
     monkeypatch: pytest.MonkeyPatch, log_file: Path, tables: int = 1, conf: Any = None
 ) -> None:
     """Launch a sender, with JSON as output."""
-    for name in ("_on_signals", "_on_hangup", "_set_up_logging"):
+    for name in ("_on_signals", "_set_up_logging"):
         monkeypatch.setattr(launcher, name, lambda *_: None)
+    monkeypatch.setattr(launcher, "_on_hangup", lambda *_: (threading.Event(), lambda: None))
     options: Any = SimpleNamespace(
         site="newark",
         verbose=False,
@@ -282,7 +283,7 @@ def reloaded(monkeypatch: pytest.MonkeyPatch, topologies: Topologies, hangups: i
                 self.set()
             return self.is_set()
 
-    monkeypatch.setattr(launcher, "_on_hangup", lambda stop: hangup)
+    monkeypatch.setattr(launcher, "_on_hangup", lambda stop: (hangup, lambda: None))
     monkeypatch.setattr(launcher, "_on_signals", lambda *_: None)
     monkeypatch.setattr(launcher, "_set_up_logging", lambda *_: None)
     monkeypatch.setattr(launcher, "_has_session", lambda options: True)
@@ -332,7 +333,7 @@ def test_a_hangup_of_the_terminal_is_a_stop(
     monkeypatch.setattr(launcher, "_has_terminal", lambda: here.pop(0) if here else terminals[1])
     stopped: list[int] = []
     try:
-        asked = launcher._on_hangup(lambda: stopped.append(1))
+        asked, _ = launcher._on_hangup(lambda: stopped.append(1))
         handler = signal.getsignal(signal.SIGHUP)
         assert callable(handler)
         handler(signal.SIGHUP, None)
@@ -347,7 +348,10 @@ def test_a_hangup_under_nohup_reads_the_topology_again(monkeypatch: pytest.Monke
     monkeypatch.setattr(launcher, "_has_terminal", lambda: bool(here) and here.pop())
     stopped: list[int] = []
     try:
-        asked = launcher._on_hangup(lambda: stopped.append(1))
+        asked, install = launcher._on_hangup(lambda: stopped.append(1))
+        # A process that is started now goes on ignoring it.
+        assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+        install()
         signal.raise_signal(signal.SIGHUP)
     finally:
         signal.signal(signal.SIGHUP, before)

@@ -477,11 +477,18 @@ def test_a_site_that_applies_a_large_epoch_is_not_overdue(
     assert states(topology, later) == {"seattle": "late", "denver": "no answer"}
     # A copy, or the first apply, before the first ack.
     work = LongWork(8_000, 400, later - 100_000, 25)
-    said = ReceiverRecord("denver", STREAM, 300, later - 59_999, work=work)
+    said = ReceiverRecord("denver", STREAM, 300, later - 119_999, work=work)
     channel = open_channel(topology.sender("east").channel)
     put_receiver_record(channel, said)
     assert states(topology, later)["denver"] == "late"
-    for silent in ({"written": later - 60_000}, {"work": None}, {"stopped": later}):
+    old = replace(work, began=later - 7_200_000)
+    for silent in (
+        {"written": later - 120_000},
+        {"written": later + 120_000},  # by a clock that is ahead: nobody knows when
+        {"work": None},
+        {"work": old},
+        {"stopped": later},
+    ):
         put_receiver_record(channel, replace(said, **silent))
         assert states(topology, later)["denver"] == "no answer"
     answered(monkeypatch, seattle=1.0)

@@ -47,9 +47,9 @@ def test_a_task_that_is_slow_anyway_does_not_wait() -> None:
 
 
 def test_a_pace_shares_the_rate_among_its_tasks() -> None:
-    """Rows of 10 bytes each, of which all or a tenth passes."""
+    """Rows of 10 bytes each; then of a version that has more than the newest one."""
     assert Pace.of(1000, rows=50, size=500) == Pace(1, 100.0)
-    assert Pace.of(1000, rows=50, size=500, share=0.1) == Pace(1, pytest.approx(10.0))
+    assert Pace.of(1000, rows=50, size=0) == Pace(1, 1000.0)
     assert Pace.of(3 * TASK_RATE, rows=50, size=500) == Pace(3, pytest.approx(TASK_RATE / 10))
 
 
