@@ -6,9 +6,7 @@ import json
 import shutil
 import sys
 import threading
-import uuid
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,6 +14,7 @@ from typing import Any
 import exact
 import pyarrow as pa
 import pytest
+from counted_rows import CountedRows
 from dates import merge
 from deltalake import DeltaTable
 from pair import Pair
@@ -136,7 +135,7 @@ def test_a_comparison_reads_at_a_rate(
     tables pass, whatever is chosen of them."""
     passed = Path(equal.topology.file).parent / "passed"
     passed.mkdir()
-    monkeypatch.setattr(compare, "PacedRows", partial(Counted, str(passed)))
+    monkeypatch.setattr(compare, "PacedRows", partial(CountedRows, str(passed)))
     target = place(equal)
     spark.sql(f"DELETE FROM {target} WHERE id < 10000 AND id % 2 = 0")
     found = verified(spark, equal, rate=50 * 2**20, sample=sample)
@@ -145,21 +144,6 @@ def test_a_comparison_reads_at_a_rate(
     whole = [spark.table(place(equal, site=site)).count() for site in (NEWARK, SEATTLE)]
     counts = [int(file.read_text()) for file in passed.iterdir()]
     assert sum(counts) == 2 * sum(whole)
-
-
-@dataclass(frozen=True)
-class Counted:
-    """Passes batches on, and counts their rows in a file."""
-
-    folder: str
-    rows: float
-
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        count = 0
-        for batch in batches:
-            count += batch.num_rows
-            yield batch
-        (Path(self.folder) / uuid.uuid4().hex).write_text(str(count))
 
 
 def test_verify_while_both_sites_write(spark: Any, equal: Sites) -> None:
