@@ -10,11 +10,11 @@ from importlib import metadata
 SYNC = "`spark-wan sync` with your --config, and the --table and the --site that needs it"
 """How a site gets a copy of a table."""
 NEW_SITE = (
-    f"Unless its `sync` is delayed or manual, the site asks for a copy itself; else run {SYNC}."
+    f"If its `sync` and `auto_init` let it, the site asks for a copy itself; else run {SYNC}."
 )
 """How a site gets a table that others have already."""
 RESEND_TO_NEW_SITE = (
-    "Unless its `sync` is delayed or manual, the site asks another one that has the table for a "
+    "If its `sync` and `auto_init` let it, the site asks another one that has the table for a "
     f"copy itself; else run {SYNC}. Without such a site, write the events again, with their event "
     "IDs, to a new stream (the sink's option `stream`): what a site has already is dropped there."
 )

@@ -2137,6 +2137,12 @@ GUARDS = {
     - last, self._last = (self._last, None)
     + last = self._last
 
+    [last once more]
+    test_a_job_whose_follower_does_not_start_does_the_last_thing_once_more
+    JobHandle.stop
+    - self._last = last
+    + pass
+
     [last with a session]
     test_f50_the_last_thing_needs_the_session
     JobHandle.stop
@@ -3792,6 +3798,12 @@ GUARDS = {
     + False
     """,
     "unit/apply/test_needs.py": """
+    [needs, nor does a copy that is asked for]
+    test_who_does_not_know_of_a_need_does_not_end_it
+    AppliedTable.cut
+    - ledger.catch_up(self.target, write=False, needed=NOT_KNOWN)
+    + ledger.catch_up(self.target, write=False)
+
     [needs, nor does a table that cannot be read]
     test_a_need_stays_while_the_table_cannot_be_read
     TableApplier._need

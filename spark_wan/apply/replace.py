@@ -24,10 +24,10 @@ from enum import Enum
 
 from spark_wan.apply.applier import ATTEMPTS
 from spark_wan.apply.change import Change, Recorder, Replan, TargetTable, WriteConflict
-from spark_wan.errors import TABLE, TargetError, WanError
+from spark_wan.errors import TargetError, WanError
 from spark_wan.events.columns import column_paths
 from spark_wan.ledger.applied_columns import AppliedColumns
-from spark_wan.ledger.ledger import Ledger
+from spark_wan.ledger.ledger import NOT_KNOWN, Ledger
 from spark_wan.ledger.progress import entry_of
 from spark_wan.runtime.progress import under_way
 from spark_wan.steps import Steps
@@ -139,8 +139,7 @@ class CopyWriter:
     def _number(self, write: bool = True) -> _Number:
         """Return the number of this apply, whatever state the table and its ledger are in."""
         try:
-            # Only the streams' rounds know whether log cleanup has deleted something that matters.
-            number = self.ledger.catch_up(self.target, write, needed=TABLE)
+            number = self.ledger.catch_up(self.target, write, needed=NOT_KNOWN)
             return _Number(number, self.ledger.known_version, is_known=True)
         except WanError as error:
             if error.needs is None:

@@ -15,11 +15,11 @@ from spark_wan.delta.schema import needs_column_mapping
 from spark_wan.delta.sessions import CurrentSession, lost_session
 from spark_wan.delta.sql import quoted
 from spark_wan.delta.tables import history, load, newest_commit, table_exists, table_id
-from spark_wan.errors import SYNC, TABLE, BackupError, ChannelError, WanError
+from spark_wan.errors import SYNC, BackupError, ChannelError, WanError
 from spark_wan.events.columns import column_path
 from spark_wan.ledger.event_ids import RecordedIds
 from spark_wan.ledger.interfaces import TargetHistory
-from spark_wan.ledger.ledger import Ledger
+from spark_wan.ledger.ledger import NOT_KNOWN, Ledger
 from spark_wan.ledger.origin import doubts
 from spark_wan.ledger.store import DeltaLedgerStore
 from spark_wan.log.stream_log import StreamLog
@@ -199,7 +199,7 @@ class ReceivedTable(SparkTable):
 
     def cut(self) -> Cut:
         ledger = self.ledger
-        ledger.catch_up(self.target, needed=TABLE)
+        ledger.catch_up(self.target, needed=NOT_KNOWN)
         self._check_clean()
         [vector] = ledger.progress.vector
         version, identity = ledger.known_version, str(ledger.target_id)

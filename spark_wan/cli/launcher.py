@@ -266,11 +266,13 @@ def _on_hangup(stop: Callable[[], None]) -> tuple[threading.Event, Callable[[], 
         else:
             asked.set()
 
-    def install() -> None:
-        if hasattr(signal, "SIGHUP"):
-            signal.signal(signal.SIGHUP, handle)
+    if not hasattr(signal, "SIGHUP"):  # Windows
+        return asked, lambda: None
 
-    if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+    def install() -> None:
+        signal.signal(signal.SIGHUP, handle)
+
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
         had_terminal = False
     else:
         install()

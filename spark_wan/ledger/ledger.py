@@ -36,6 +36,9 @@ from spark_wan.wire.mark import AppliedStream, Mark, read_mark
 
 log = logging.getLogger(__name__)
 
+NOT_KNOWN = "not known"
+"""Said by who does not know whether a site needs a copy: only the rounds of its streams do."""
+
 
 @dataclass(frozen=True)
 class _Read:
@@ -112,7 +115,7 @@ class Ledger(Total):
 
         ``write``: add their rows to the store; else leave that to :meth:`write`. ``needed``: why
         this site needs a copy of the table by what it said before (:data:`spark_wan.errors.TABLE`
-        and so on; who does not know says TABLE): log cleanup may have deleted what shows it.
+        and so on, or :data:`NOT_KNOWN`): log cleanup may have deleted what shows it.
 
         None: there is no table, and never was one. Raises TargetError (table missing),
         TableReplacedError (dropped and recreated, or restored to an older state) and LedgerError
@@ -455,12 +458,18 @@ class Ledger(Total):
                 f"{self.copy_advice}.",
                 needs=LEDGER,
             )
+        removed = f"log cleanup has removed versions {read.after + 1} to {first - 1}"
         if needed in (TABLE, COLUMNS):
             raise TableReplacedError(
-                f"{self.table}: the table at site {self.site} needed a copy, and log cleanup has "
-                f"removed versions {read.after + 1} to {first - 1} of it, which may have shown "
-                f"why. Nothing is applied to it; {self.copy_advice}.",
+                f"{self.table}: the table at site {self.site} needed a copy, and {removed} of it, "
+                f"which may have shown why. Nothing is applied to it; {self.copy_advice}.",
                 needs=needed,
+            )
+        if needed == NOT_KNOWN:
+            raise TableReplacedError(
+                f"{self.table}: {removed} of the table at site {self.site}, which its receiver has "
+                "not read. Run the receiver first: it says whether the table needs a copy.",
+                needs=TABLE,
             )
         log.warning(
             "%s: log cleanup removed versions %d to %d of the table at site %s before a receiver "

@@ -24,7 +24,7 @@ from spark_wan.errors import CompareError, WanError
 from spark_wan.sync.columns import ComparedColumns, compared_columns
 from spark_wan.sync.findings import Difference, Kind
 from spark_wan.sync.hashed import HASHES, HashedRows, bucket_of
-from spark_wan.sync.read_rate import Pace, PacedRows
+from spark_wan.sync.read_rate import PacedRows, ReadRate
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -200,11 +200,11 @@ class TableComparer:
         hashed = map_in_arrow(hashed, PacedRows(pace.rows), hashed.schema)
         return hashed.where(choose(F.col("bucket"))) if choose is not None else hashed
 
-    def _pace(self, side: Side, rows: HashedRows) -> Pace | None:
+    def _pace(self, side: Side, rows: HashedRows) -> ReadRate | None:
         if self.rate is None:
             return None
         size = table_detail(self.spark, side.location, "sizeInBytes")
-        return Pace.of(self.rate, rows.frame.count(), size)
+        return ReadRate.of(self.rate, rows.frame.count(), size)
 
     def _explain(
         self, found: Found, origin: HashedRows, target: HashedRows, differing: Sequence[int]

@@ -15,16 +15,16 @@ below the rate."""
 
 
 @dataclass(frozen=True)
-class Pace:
-    """How fast rows may pass: so many tasks, each at most so many rows per second."""
+class ReadRate:
+    """How fast a table's rows may pass: so many tasks, each at most so many rows per second."""
 
     tasks: int
     rows: float
 
     @classmethod
-    def of(cls, rate: int, rows: int, size: int) -> Pace | None:
-        """Return the pace of a table's rows if its files, of ``size`` bytes, are read at ``rate``
-        bytes per second. None: there are no rows.
+    def of(cls, rate: int, rows: int, size: int) -> ReadRate | None:
+        """Return that of a table whose files, of ``size`` bytes, are read at ``rate`` bytes per
+        second. None: there are no rows.
 
         A task does not see how many bytes it reads: rows of ``size / rows`` bytes each are
         assumed, but of at least one."""

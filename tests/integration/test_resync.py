@@ -127,9 +127,7 @@ def test_a_sender_goes_on_where_vacuum_took_an_earlier_deletion_vector_of_a_file
 def with_vector(spark: Any, folder: Path) -> Pair:
     """A file whose deletion vector is not sent yet."""
     pair = Pair.of(folder / "wan", {"orders": {}})
-    pair.make(spark, "orders", COLUMNS)
-    feature = "ALTER TABLE {t} SET TBLPROPERTIES (delta.enableDeletionVectors = true)"
-    pair.sql(spark, "orders", feature)
+    pair.make(spark, "orders", COLUMNS, "delta.enableDeletionVectors = true")
     pair.sql(spark, "orders", "INSERT INTO {t} SELECT id, 'pear' FROM range(100, 200, 1, 1)")
     pair.send(spark)
     assert pair.receive(spark)["orders"].held is None

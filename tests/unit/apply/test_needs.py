@@ -20,10 +20,11 @@ from fakes import (
 )
 
 from spark_wan.apply.applier import ApplyResult, TableApplier
-from spark_wan.errors import TABLE, TableReplacedError, TargetError
+from spark_wan.errors import TableReplacedError, TargetError
 from spark_wan.ledger.ledger import Ledger
 from spark_wan.ledger.progress import origin_of
 from spark_wan.log.stream_log import StreamLog
+from spark_wan.receiver.copies import AppliedTable
 from spark_wan.steps import run
 from spark_wan.sync.automatic import Synchronizer
 from spark_wan.wire.ack import Ack, Need
@@ -241,7 +242,7 @@ def test_a_need_stays_while_the_table_cannot_be_read(monkeypatch: pytest.MonkeyP
 
 
 def test_who_does_not_know_of_a_need_does_not_end_it() -> None:
-    """A site that is asked for a copy, or for a backup. Fails when it records that it has read
+    """A site that is asked for a copy. Fails when it records that it has read
     what log cleanup has deleted, and the stream then goes on."""
     site = Site()
     table_restored(site)
@@ -250,8 +251,10 @@ def test_who_does_not_know_of_a_need_does_not_end_it() -> None:
         site.target.put(None, "OPTIMIZE")
     site.target.commits = site.target.commits[-2:]
     other = Ledger("seattle", "orders", site.store, clock=site.clock)
-    with pytest.raises(TableReplacedError, match="may have shown why"):
-        other.catch_up(site.target, write=False, needed=TABLE)
+    nothing = cast("Any", None)
+    serves = AppliedTable(nothing, "seattle", other, site.target, nothing, lambda: False)
+    with pytest.raises(TableReplacedError, match="Run the receiver first"):
+        serves.cut()
     publish(site.log, 3)
     assert site.round().needs == "table"
 

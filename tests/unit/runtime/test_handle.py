@@ -101,6 +101,16 @@ def test_a_job_that_is_stopped_twice_does_the_last_thing_once() -> None:
     assert done == ["last"]
 
 
+def test_a_job_whose_follower_does_not_start_does_the_last_thing_once_more() -> None:
+    """The first time it says nothing of its end. Fails when its status then shows it as running."""
+    handle, done = job(ConnectSession()), list[bool]()
+    handle.begin([Does(lambda spark: Next(3_600))], lambda spark: done.append(handle.gives_way))
+    handle.stop(gives_way=True)
+    handle.stop()
+    handle.stop()
+    assert done == [True, False]
+
+
 def test_f50_the_last_thing_needs_the_session(monkeypatch: pytest.MonkeyPatch) -> None:
     """Fails when a stop raises because the session has ended before it: Connect's threads then
     cannot start."""

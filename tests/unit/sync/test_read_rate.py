@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from spark_wan.sync.read_rate import TASK_RATE, Pace, PacedRows
+from spark_wan.sync.read_rate import TASK_RATE, PacedRows, ReadRate
 
 
 class Time:
@@ -48,10 +48,12 @@ def test_a_task_that_is_slow_anyway_does_not_wait() -> None:
 
 def test_a_pace_shares_the_rate_among_its_tasks() -> None:
     """Rows of 10 bytes each; then of a version that has more than the newest one."""
-    assert Pace.of(1000, rows=50, size=500) == Pace(1, 100.0)
-    assert Pace.of(1000, rows=50, size=0) == Pace(1, 1000.0)
-    assert Pace.of(3 * TASK_RATE, rows=50, size=500) == Pace(3, pytest.approx(TASK_RATE / 10))
+    assert ReadRate.of(1000, rows=50, size=500) == ReadRate(1, 100.0)
+    assert ReadRate.of(1000, rows=50, size=0) == ReadRate(1, 1000.0)
+    assert ReadRate.of(3 * TASK_RATE, rows=50, size=500) == ReadRate(
+        3, pytest.approx(TASK_RATE / 10)
+    )
 
 
 def test_an_empty_table_has_no_pace() -> None:
-    assert Pace.of(1000, rows=0, size=0) is None
+    assert ReadRate.of(1000, rows=0, size=0) is None
