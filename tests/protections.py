@@ -4451,7 +4451,7 @@ GUARDS = {
     "integration/test_verify.py": """
     [verify, a rate of both sides]
     test_a_comparison_reads_at_a_rate
-    TableComparer._pace
+    TableComparer._read_rate
     - self.rate is None
     + True
 

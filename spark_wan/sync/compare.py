@@ -132,9 +132,9 @@ class TableComparer:
         if not columns.names:
             raise CompareError(f"{self.origin.table}: the sites have no column in common.")
         with self.origin.errors(self.spark):
-            ours = self._sums(self.origin, origin)
+            ours = self._sums(origin)
         with self.target.errors(self.spark):
-            theirs = self._sums(self.target, target)
+            theirs = self._sums(target)
         found.origin_rows = sum(rows for rows, *_ in ours.values())
         found.target_rows = sum(rows for rows, *_ in theirs.values())
         differing = sorted(
@@ -148,8 +148,10 @@ class TableComparer:
     def _rows(self) -> tuple[HashedRows, HashedRows]:
         with self.origin.errors(self.spark):
             ours = self.origin.load(self.spark)
+            our_rate = self._read_rate(self.origin, ours)
         with self.target.errors(self.spark):
             theirs = self.target.load(self.spark)
+            their_rate = self._read_rate(self.target, theirs)
         columns = compared_columns(schema_json(ours), schema_json(theirs))
         absent = [key for key in self.keys if key not in columns.flat]
         if absent:
@@ -159,21 +161,21 @@ class TableComparer:
                 "`keys` of the table in the topology, or the column."
             )
         return (
-            HashedRows(ours, columns, theirs.schema),
-            HashedRows(theirs, columns, ours.schema, keeps=False),
+            HashedRows(ours, columns, theirs.schema, read_rate=our_rate),
+            HashedRows(theirs, columns, ours.schema, keeps=False, read_rate=their_rate),
         )
 
     def _bucket(self, rows: HashedRows) -> Column:
         return bucket_of(rows, self.keys or rows.columns.flat, BUCKETS)
 
-    def _sums(self, side: Side, rows: HashedRows) -> Sums:
+    def _sums(self, rows: HashedRows) -> Sums:
         def hashes(bucket: Column, where: Column | None) -> DataFrame:
             return rows.row_hash([bucket], where)
 
         def sampled(bucket: Column) -> Column:
             return bucket < self.buckets
 
-        hashed = self._hashed(side, rows, hashes, sampled if self.buckets < BUCKETS else None)
+        hashed = self._hashed(rows, hashes, sampled if self.buckets < BUCKETS else None)
         # Two sums of halves: one of whole hashes would overflow.
         sums = hashed.groupBy("bucket").agg(
             F.count(F.lit(1)),
@@ -184,7 +186,6 @@ class TableComparer:
 
     def _hashed(
         self,
-        side: Side,
         rows: HashedRows,
         hashes: Callable[[Column, Column | None], DataFrame],
         choose: Callable[[Column], Column] | None,
@@ -192,26 +193,26 @@ class TableComparer:
         """Return the ``hashes`` of the rows whose buckets are chosen (None: of all), which keep the
         column ``bucket``. With a rate, all rows of the table pass at it, and are chosen behind
         it."""
-        bucket, pace = self._bucket(rows), self._pace(side, rows)
+        bucket, rate = self._bucket(rows), rows.read_rate
         kept = bucket.alias("bucket")
-        if pace is None:
+        if rate is None:
             return hashes(kept, choose(bucket) if choose is not None else None)
-        hashed = hashes(kept, None).coalesce(pace.tasks)
-        hashed = map_in_arrow(hashed, PacedRows(pace.rows), hashed.schema)
+        hashed = hashes(kept, None).coalesce(rate.tasks)
+        hashed = map_in_arrow(hashed, PacedRows(rate.rows), hashed.schema)
         return hashed.where(choose(F.col("bucket"))) if choose is not None else hashed
 
-    def _pace(self, side: Side, rows: HashedRows) -> ReadRate | None:
+    def _read_rate(self, side: Side, frame: DataFrame) -> ReadRate | None:
         if self.rate is None:
             return None
         size = table_detail(self.spark, side.location, "sizeInBytes")
-        return ReadRate.of(self.rate, rows.frame.count(), size)
+        return ReadRate.of(self.rate, frame.count(), size)
 
     def _explain(
         self, found: Found, origin: HashedRows, target: HashedRows, differing: Sequence[int]
     ) -> None:
         """Compare the rows of the buckets that differ."""
-        sides = ((_ORIGIN, self.origin, origin), (_TARGET, self.target, target))
-        parts = [self._tagged(tag, side, rows, differing) for tag, side, rows in sides]
+        sides = ((_ORIGIN, origin), (_TARGET, target))
+        parts = [self._tagged(side, rows, differing) for side, rows in sides]
         both = parts[0].union(parts[1])
         rows = (self._by_key(both) if self.keys else _by_content(both)).persist()
         try:
@@ -228,9 +229,7 @@ class TableComparer:
         finally:
             rows.unpersist()
 
-    def _tagged(
-        self, tag: int, side: Side, rows: HashedRows, differing: Sequence[int]
-    ) -> DataFrame:
+    def _tagged(self, side: int, rows: HashedRows, differing: Sequence[int]) -> DataFrame:
         """Return side, keys (without keys the row as text) and column hashes of rows."""
         if self.keys:
             identity = [rows.column(key).alias(f"k{n}") for n, key in enumerate(self.keys)]
@@ -238,12 +237,12 @@ class TableComparer:
             identity = [_row_text(rows).alias("k0")]
 
         def hashes(bucket: Column, where: Column | None) -> DataFrame:
-            return rows.column_hashes([F.lit(tag).alias("side"), *identity, bucket], where)
+            return rows.column_hashes([F.lit(side).alias("side"), *identity, bucket], where)
 
         def differs(bucket: Column) -> Column:
             return bucket.isin(list(differing))
 
-        return self._hashed(side, rows, hashes, differs if len(differing) < BUCKETS else None)
+        return self._hashed(rows, hashes, differs if len(differing) < BUCKETS else None)
 
     def _by_key(self, both: DataFrame) -> DataFrame:
         """Return a row for each key that differs."""

@@ -17,6 +17,7 @@ from spark_wan.delta.dataframes import map_in_arrow, select_columns
 from spark_wan.delta.sql import quoted
 from spark_wan.sync.columns import ComparedColumns, fitted_type
 from spark_wan.sync.hashes import HashTask
+from spark_wan.sync.read_rate import ReadRate
 
 HASHES = "hashes"
 _BITS = 60
@@ -33,6 +34,8 @@ class HashedRows:
     """The columns of the other version."""
     keeps: bool = True
     """Nested fields that the other version does not have count. Those of a target do not."""
+    read_rate: ReadRate | None = None
+    """How fast rows are to be read; None: without a maximum."""
 
     def column(self, name: str) -> Column:
         """Return a flat column as it is compared."""
