@@ -1705,12 +1705,6 @@ GUARDS = {
     - self._read_version > self.marked_version
     + True
 
-    [local commits removed unread]
-    test_their_number_outlives_log_cleanup
-    Ledger._count_local_commits
-    - number += read.removed
-    + pass
-
     [local commits unknown]
     test_their_number_is_unknown_where_earlier_versions_have_applied
     Total.known_local
@@ -3798,12 +3792,6 @@ GUARDS = {
     + False
     """,
     "unit/apply/test_needs.py": """
-    [needs, nor does a copy that is asked for]
-    test_who_does_not_know_of_a_need_does_not_end_it
-    AppliedTable.cut
-    - ledger.catch_up(self.target, write=False, needed=NOT_KNOWN)
-    + ledger.catch_up(self.target, write=False)
-
     [needs, nor does a table that cannot be read]
     test_a_need_stays_while_the_table_cannot_be_read
     TableApplier._need
@@ -3812,9 +3800,9 @@ GUARDS = {
 
     [needs, log cleanup does not end them]
     test_log_cleanup_does_not_end_a_need
-    Ledger._check_gap
-    - needed in (TABLE, COLUMNS)
-    + False
+    Ledger._checked
+    - self._check_gap(read, target)
+    + pass
 
     [needs, rows of its own]
     test_rows_that_no_receiver_wrote

@@ -225,8 +225,7 @@ class TableApplier:
         if basis is Basis.HINT:
             apply_number: int | None = self.ledger.last_apply + 1
         else:
-            needed = acked.needs.why if acked is not None and acked.needs is not None else None
-            apply_number = self.ledger.catch_up(self.target, needed=needed)
+            apply_number = self.ledger.catch_up(self.target)
         self._is_read = True
         yield "apply.1 caught-up"
         plan = self._plan(listed, acked)

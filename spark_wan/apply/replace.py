@@ -27,7 +27,7 @@ from spark_wan.apply.change import Change, Recorder, Replan, TargetTable, WriteC
 from spark_wan.errors import TargetError, WanError
 from spark_wan.events.columns import column_paths
 from spark_wan.ledger.applied_columns import AppliedColumns
-from spark_wan.ledger.ledger import NOT_KNOWN, Ledger
+from spark_wan.ledger.ledger import Ledger
 from spark_wan.ledger.progress import entry_of
 from spark_wan.runtime.progress import under_way
 from spark_wan.steps import Steps
@@ -139,7 +139,7 @@ class CopyWriter:
     def _number(self, write: bool = True) -> _Number:
         """Return the number of this apply, whatever state the table and its ledger are in."""
         try:
-            number = self.ledger.catch_up(self.target, write, needed=NOT_KNOWN)
+            number = self.ledger.catch_up(self.target, write)
             return _Number(number, self.ledger.known_version, is_known=True)
         except WanError as error:
             if error.needs is None:

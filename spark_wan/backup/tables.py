@@ -19,7 +19,7 @@ from spark_wan.errors import SYNC, BackupError, ChannelError, WanError
 from spark_wan.events.columns import column_path
 from spark_wan.ledger.event_ids import RecordedIds
 from spark_wan.ledger.interfaces import TargetHistory
-from spark_wan.ledger.ledger import NOT_KNOWN, Ledger
+from spark_wan.ledger.ledger import Ledger
 from spark_wan.ledger.origin import doubts
 from spark_wan.ledger.store import DeltaLedgerStore
 from spark_wan.log.stream_log import StreamLog
@@ -199,7 +199,7 @@ class ReceivedTable(SparkTable):
 
     def cut(self) -> Cut:
         ledger = self.ledger
-        ledger.catch_up(self.target, needed=NOT_KNOWN)
+        ledger.catch_up(self.target)
         self._check_clean()
         [vector] = ledger.progress.vector
         version, identity = ledger.known_version, str(ledger.target_id)

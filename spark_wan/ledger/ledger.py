@@ -36,9 +36,6 @@ from spark_wan.wire.mark import AppliedStream, Mark, read_mark
 
 log = logging.getLogger(__name__)
 
-NOT_KNOWN = "not known"
-"""Said by who does not know whether a site needs a copy: only the rounds of its streams do."""
-
 
 @dataclass(frozen=True)
 class _Read:
@@ -108,21 +105,18 @@ class Ledger(Total):
             and target.is_unchanged(self.known_version)
         )
 
-    def catch_up(
-        self, target: TargetHistory, write: bool = True, needed: str | None = None
-    ) -> int | None:
+    def catch_up(self, target: TargetHistory, write: bool = True) -> int | None:
         """Take up new marked commits, and return the next apply number.
 
-        ``write``: add their rows to the store; else leave that to :meth:`write`. ``needed``: why
-        this site needs a copy of the table by what it said before (:data:`spark_wan.errors.TABLE`
-        and so on, or :data:`NOT_KNOWN`): log cleanup may have deleted what shows it.
+        ``write``: add their rows to the store; else leave that to :meth:`write`.
 
         None: there is no table, and never was one. Raises TargetError (table missing),
-        TableReplacedError (dropped and recreated, or restored to an older state) and LedgerError
-        (the history does not reach back to the ledger's end; the ledger has lost something).
+        TableReplacedError (dropped and recreated, or restored to an older state; or log cleanup may
+        have deleted what shows that) and LedgerError (the history does not reach back to the
+        ledger's end; the ledger has lost something).
         """
         try:
-            next_number = self._catch_up_from_copy(target, needed)
+            next_number = self._catch_up_from_copy(target)
             if write:
                 self.write()
         except LedgerError:
@@ -130,11 +124,11 @@ class Ledger(Total):
             raise
         return next_number
 
-    def _catch_up_from_copy(self, target: TargetHistory, needed: str | None) -> int | None:
+    def _catch_up_from_copy(self, target: TargetHistory) -> int | None:
         """Catch up; where that fails, because the table is not the one that the ledger knows: from
         a copy that this site has taken since."""
         try:
-            return self._catch_up(target, needed)
+            return self._catch_up(target)
         except WanError as error:
             if error.needs is None or not self._begin_with_newer_copy(target):
                 raise
@@ -251,20 +245,20 @@ class Ledger(Total):
         """Note that all :attr:`unwritten` rows are in the store."""
         self._unwritten = []
 
-    def _catch_up(self, target: TargetHistory, needed: str | None = None) -> int | None:
+    def _catch_up(self, target: TargetHistory) -> int | None:
         self._load()
         # An error below must be raised again next time, so nothing seems current until the end.
         caught_up, self._caught_up = self._caught_up, False
         read = (self._read_on(target) if caught_up else None) or self._read_again(target)
         if read is None:
             return None
-        rows, columns = self._checked(read, target, needed)
+        rows, columns = self._checked(read, target)
         counted = self._count_local_commits(rows, read)
         if self._unchecked is not None and self._recover_lost_marks(
             [*self._unchecked, *counted.rows], target, read.target_id
         ):
             self.forget()
-            return self._catch_up(target, needed)
+            return self._catch_up(target)
         self._unchecked = None
         self._advance(read, counted.rows, columns)
         self.local_commits, self.local_known = counted.number, counted.known
@@ -273,14 +267,14 @@ class Ledger(Total):
         return self.last_apply + 1
 
     def _checked(
-        self, read: _Read, target: TargetHistory, needed: str | None
+        self, read: _Read, target: TargetHistory
     ) -> tuple[list[LedgerRow], AppliedColumns]:
         """Return the marks that are new, and where the applied columns are after them.
 
         Raises what :meth:`catch_up` does. Changes nothing.
         """
         self._check_last_mark(read.commits)
-        self._check_gap(read, target, needed)
+        self._check_gap(read, target)
         rows, columns = self._follow_columns(self._marks_of(read), read)
         if self.target_id is None and not rows:
             self._check_not_lost(target, read.target_id)
@@ -290,8 +284,6 @@ class Ledger(Total):
 
     def _advance(self, read: _Read, rows: list[LedgerRow], columns: AppliedColumns) -> None:
         """Take up what was read and checked."""
-        if read.removed and self.target_id is not None:
-            self._unrecorded = 0  # record at once: log cleanup is close behind
         if rows:
             self._unwritten += rows
             self.take_up(None, rows)
@@ -434,12 +426,12 @@ class Ledger(Total):
                     "ledger knows. The table was restored to an older state and written to again"
                 )
 
-    def _check_gap(self, read: _Read, target: TargetHistory, needed: str | None) -> None:
-        """Check that log cleanup removed no apply that the ledger did not see, nor what the site
-        needs a copy for.
+    def _check_gap(self, read: _Read, target: TargetHistory) -> None:
+        """Check that log cleanup removed nothing that the ledger did not see.
 
-        Apply numbers have no gaps: the next one in the history, or else the last one that Delta
-        has, proves that no apply is among the removed commits.
+        It may have been an apply. Apply numbers have no gaps: the next one in the history, or else
+        the last one that Delta has, proves that it was none. Nothing proves that there was no
+        RESTORE among the removed commits: it takes rows away, and stays in the history alone.
         """
         if not read.removed or self.target_id is None:
             return
@@ -458,27 +450,10 @@ class Ledger(Total):
                 f"{self.copy_advice}.",
                 needs=LEDGER,
             )
-        removed = f"log cleanup has removed versions {read.after + 1} to {first - 1}"
-        if needed in (TABLE, COLUMNS):
-            raise TableReplacedError(
-                f"{self.table}: the table at site {self.site} needed a copy, and {removed} of it, "
-                f"which may have shown why. Nothing is applied to it; {self.copy_advice}.",
-                needs=needed,
-            )
-        if needed == NOT_KNOWN:
-            raise TableReplacedError(
-                f"{self.table}: {removed} of the table at site {self.site}, which its receiver has "
-                "not read. Run the receiver first: it says whether the table needs a copy.",
-                needs=TABLE,
-            )
-        log.warning(
-            "%s: log cleanup removed versions %d to %d of the table at site %s before a receiver "
-            "read them. None was an apply, but a RESTORE or a replaced column among them would go "
-            "unnoticed: they count as local commits. Compare the table with `spark-wan verify`",
-            self.table,
-            read.after + 1,
-            first - 1,
-            self.site,
+        raise self._replaced(
+            f"log cleanup has removed versions {read.after + 1} to {first - 1} of the table at "
+            f"site {self.site} before a receiver read them. None was an apply, but one may have "
+            "been a RESTORE or a replaced column, which took rows or values away"
         )
 
     def _check_not_lost(self, target: TargetHistory, target_id: str) -> None:
@@ -631,9 +606,7 @@ class Ledger(Total):
         The ledger knows of more than a mark's writer did: of commits just before that one, too.
         """
         number, known = self.local_commits, self.local_known
-        if self.target_id is not None:
-            number += read.removed  # they may have changed rows
-        elif read.commits and read.commits[0].version > 0:
+        if self.target_id is None and read.commits and read.commits[0].version > 0:
             known = False  # log cleanup has removed the first commits
         marked = {row.target_version: row for row in rows}
         counted: list[LedgerRow] = []

@@ -16,7 +16,7 @@ from spark_wan.delta.sessions import CurrentSession
 from spark_wan.errors import SourceUnreadableError, TargetError
 from spark_wan.events.columns import column_path, column_paths
 from spark_wan.ledger.interfaces import TargetHistory
-from spark_wan.ledger.ledger import NOT_KNOWN, Ledger
+from spark_wan.ledger.ledger import Ledger
 from spark_wan.ledger.origin import doubts
 from spark_wan.ledger.store import DeltaLedgerStore
 from spark_wan.ledger.tables import LedgerTables
@@ -60,7 +60,7 @@ class AppliedTable:
     def cut(self) -> Cut:
         ledger = self.ledger
         ledger.forget()
-        ledger.catch_up(self.target, write=False, needed=NOT_KNOWN)
+        ledger.catch_up(self.target, write=False)
         for doubt in doubts(ledger):
             raise TargetError(f"{self._where} serves no copy: {doubt}")
         if self.waits():

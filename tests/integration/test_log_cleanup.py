@@ -4,7 +4,6 @@ files.
 
 from __future__ import annotations
 
-import logging
 import os
 import time
 from collections.abc import Callable
@@ -16,6 +15,7 @@ from pair import Pair
 from sites import SEATTLE
 
 from spark_wan.delta.tables import history
+from spark_wan.sync.request import request_copy
 
 SHORT = (
     "delta.logRetentionDuration = 'interval 4 hours', "
@@ -85,24 +85,32 @@ def test_f49_a_source_idle_past_its_log_retention_goes_on(
     here.assert_same(spark, "orders")
 
 
+@pytest.mark.parametrize("seen", [True, False])
 def test_f49_a_target_idle_past_its_log_retention_goes_on(
-    spark: Any, pair: Callable[..., Pair], caplog: pytest.LogCaptureFixture
+    spark: Any, pair: Callable[..., Pair], seen: bool
 ) -> None:
-    """No receiver polled in time to record what it saw: Delta's transaction number shows that no
-    apply is missing.
-    """
+    """A receiver has recorded in time what it saw. Else the site needs a copy: no commit in the
+    table says that there was a RESTORE."""
     here = pair()
     place, name = here.location("orders", SEATTLE), here.name("orders", SEATTLE)
     applied = max(commit.version for commit in history(spark, place, -1) if commit.received_from)
+    if not seen:
+        spark.sql(f"RESTORE TABLE {name} TO VERSION AS OF {applied - 1}").collect()
+        spark.sql(f"ALTER TABLE {name} SET TBLPROPERTIES ({SHORT})").collect()
     maintain(spark, name, 5)
     age(place, 3)
+    if seen:
+        assert here.receive(spark)["orders"].held is None
     maintain(spark, name, 4)
     assert oldest_version(spark, place) > applied + 1
     here.sql(spark, "orders", "UPDATE {t} SET item = 'quince' WHERE id = 1")
-    with caplog.at_level(logging.WARNING):
-        status = here.replicate(spark)["orders"]
-    assert status.held is None
-    assert "log cleanup removed versions" in caplog.text
+    held = here.replicate(spark)["orders"].held
+    if seen:
+        assert held is None
+    else:
+        assert "log cleanup has removed versions" in str(held)
+        request_copy(here.topology, "orders", SEATTLE)
+        assert here.replicate(spark)["orders"].held is None
     here.assert_same(spark, "orders")
 
 

@@ -170,29 +170,6 @@ class CopyWorld(World):
     def _lacks_versions(self, table: str, site: str) -> None:
         self.harm((table, site), "its source went over versions that were lost")
 
-    def clean(self, table: SourceTable | DeltaTable) -> None:
-        """Not before a receiver has seen that a table was restored: nothing else tells of it, and
-        the documentation says so."""
-        if isinstance(table, DeltaTable) and table.shaken and not self._is_told(table):
-            for task in self._receiving(table):
-                self.advance(task)
-            if not self._is_told(table):
-                return
-        super().clean(table)
-
-    def may_lose_ack(self, stream: str, site: str) -> bool:
-        """Not where the ack is all that tells of a RESTORE: its commit is deleted."""
-        table = self.sites[site].targets.get(self.streams[stream].table.name)
-        return table is None or not (table.shaken and table.log.begins > 0)
-
-    def _is_told(self, table: DeltaTable) -> bool:
-        """Whether the acks of a table's streams say that the site needs a copy of it."""
-        acks = [task.log.ack(table.site) for task in self._receiving(table)]
-        return all(ack is not None and ack.needs is not None for ack in acks)
-
-    def _receiving(self, table: DeltaTable) -> list[Receiving]:
-        return [task for task in self.of_kind(Receiving) if task.table is table]
-
     def harm_of(self, table: DeltaTable) -> list[str]:
         harm = self.harms.get((table.name, table.site))
         return harm.what if harm is not None else []

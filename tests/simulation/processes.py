@@ -31,7 +31,6 @@ from spark_wan.errors import (
 )
 from spark_wan.forward.forwarder import Forwarder
 from spark_wan.ledger.folding import fold
-from spark_wan.ledger.interfaces import transaction_name
 from spark_wan.ledger.ledger import Ledger
 from spark_wan.log.ack_watch import AckWatch
 from spark_wan.log.frames import BatchLimits
@@ -462,12 +461,9 @@ class Receiving(TableTask):
         return self.settled is None or self.settled != self._head()
 
     def lost(self) -> list[str]:
-        """Return what log cleanup has taken that no receiver could see: applies, and, once the
-        table has forgotten their numbers, any commits, each of which may have been one."""
-        name, site = self.stream.table.name, self.site
-        table, lost = self.table, site.readers[name].lost()
-        if transaction_name(site.name, name, table.id) in table.transactions:
-            lost = [commit for commit in lost if commit.version in table.marks]
+        """Return what log cleanup has taken that no receiver could see. Any commit may have been an
+        apply or a RESTORE."""
+        lost = self.site.readers[self.stream.table.name].lost()
         return [f"version {commit.version}" for commit in lost]
 
     def check_hold(self) -> None:

@@ -298,10 +298,6 @@ class World:
             for task in self.of_kind(Sending):
                 task.cleaned = task.cleaned or task.source is table
 
-    def may_lose_ack(self, stream: str, site: str) -> bool:
-        """Whether a site writes its ack of a stream again as it was."""
-        return True
-
     def _forget_transactions(self, table: DeltaTable) -> None:
         """Let old transaction numbers expire, but not under an apply: one that is frozen for so
         long, and nothing else, may then be written twice. Nor where they are all that tells of the

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, cast
 
+import obstore
 import pytest
 from fakes import (
     MANIFEST,
@@ -20,6 +21,7 @@ from fakes import (
 )
 
 from spark_wan.apply.applier import ApplyResult, TableApplier
+from spark_wan.channels.object_store import open_store
 from spark_wan.errors import TableReplacedError, TargetError
 from spark_wan.ledger.ledger import Ledger
 from spark_wan.ledger.progress import origin_of
@@ -56,6 +58,9 @@ class Site:
         ack = self.log.ack("seattle")
         assert ack is not None
         return ack
+
+    def lose_ack(self) -> None:
+        obstore.delete(open_store(self.channel.url), f"acks/{STREAM}/seattle.json")
 
     def trim(self, through: int) -> None:
         for epoch in range(1, through + 1):
@@ -109,7 +114,8 @@ def table_restored(site: Site) -> None:
 
 def column_dropped(site: Site) -> None:
     site.target.columns = schema(id="long")
-    dropped = replace(commit(3, "DROP COLUMNS"), parameters={"columns": '["city"]'})
+    version = site.target.commits[-1].version + 1
+    dropped = replace(commit(version, "DROP COLUMNS"), parameters={"columns": '["city"]'})
     site.target.commits.append(dropped)
     publish(site.log, 3)
 
@@ -179,7 +185,9 @@ def test_what_a_copy_would_not_mend_is_no_need(fault: str) -> None:
         site.target.columns = schema(id="long", town="string")
         parameters = {"oldColumnPath": "city", "newColumnPath": "town"}
         site.target.commits.append(
-            replace(commit(9, "RENAME COLUMN"), version=3, parameters=parameters)
+            replace(
+                commit(site.target.commits[-1].version + 1, "RENAME COLUMN"), parameters=parameters
+            )
         )
         publish(site.log, 3)
     result = site.round()
@@ -205,8 +213,8 @@ def test_a_need_keeps_its_time_and_ends_with_the_hold() -> None:
 
 @pytest.mark.parametrize("late", [False, True], ids=["nothing after it", "an apply after it"])
 def test_log_cleanup_does_not_end_a_need(late: bool) -> None:
-    """The RESTORE that a site was held for is deleted. Fails when the stream goes on, without the
-    rows that the RESTORE took."""
+    """The RESTORE that a site was held for is deleted, and so is its ack. Fails when the stream
+    goes on, without the rows that the RESTORE took."""
     site = Site()
     last = Mark.read(site.target.commits[-1].metadata, "seattle", "orders")
     assert last is not None
@@ -219,6 +227,7 @@ def test_log_cleanup_does_not_end_a_need(late: bool) -> None:
     site.target.commits = site.target.commits[-3 if late else -2 :]
     for epoch in (3, 4):
         publish(site.log, epoch)
+        site.lose_ack()
         found = site.round()
         assert (found.needs, found.held is None) == ("table", False), found.cause
 
@@ -241,9 +250,9 @@ def test_a_need_stays_while_the_table_cannot_be_read(monkeypatch: pytest.MonkeyP
     assert site.round().needs == "table"
 
 
-def test_who_does_not_know_of_a_need_does_not_end_it() -> None:
-    """A site that is asked for a copy. Fails when it records that it has read
-    what log cleanup has deleted, and the stream then goes on."""
+def test_a_site_that_is_asked_for_a_copy_does_not_end_its_own_need() -> None:
+    """Fails when it records that it has read what log cleanup has deleted, and the stream then
+    goes on."""
     site = Site()
     table_restored(site)
     site.round()
@@ -253,7 +262,7 @@ def test_who_does_not_know_of_a_need_does_not_end_it() -> None:
     other = Ledger("seattle", "orders", site.store, clock=site.clock)
     nothing = cast("Any", None)
     serves = AppliedTable(nothing, "seattle", other, site.target, nothing, lambda: False)
-    with pytest.raises(TableReplacedError, match="Run the receiver first"):
+    with pytest.raises(TableReplacedError, match="log cleanup has removed"):
         serves.cut()
     publish(site.log, 3)
     assert site.round().needs == "table"

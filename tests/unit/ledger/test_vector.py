@@ -221,7 +221,7 @@ def test_they_are_counted_before_the_first_apply() -> None:
 
 
 def test_their_number_outlives_log_cleanup() -> None:
-    """They are in a position, or else those that were removed unread count."""
+    """They are in a position."""
     table, store = target(mark(1, local=0)), LedgerRows()
     table.put(None, time=-DAY * 60)
     assert counted(ledger(store), table) == 1
@@ -229,8 +229,6 @@ def test_their_number_outlives_log_cleanup() -> None:
     table.put(None)
     del table.commits[:3]
     assert counted(ledger(store), table) == 2
-    table.commits = [commit(9)]
-    assert counted(ledger(store), table) == 8  # through the position, versions 3 to 8, and 9
     fresh = ledger(LedgerRows())
     table.put(mark(2, local=8).user_metadata())
     assert counted(fresh, table) == 8
