@@ -581,6 +581,43 @@ GUARDS = {
     Destroyed.remaining
     - found.join(others, _equal(keys, _OTHER) & later, 'left_anti')
     + found
+
+    [rows as they are stored, equal keys]
+    test_of_several_rows_one_is_sent_and_the_status_says_so
+    DeltaSource._publish_stored
+    - report.keys_differ()
+    + True
+
+    [rows as they are stored, frames of no use]
+    test_of_several_rows_one_is_sent_and_the_status_says_so
+    DeltaSource._publish_stored
+    - self._trim(header, report)
+    + pass
+
+    [rows as they are stored, too many hashes]
+    test_the_rows_of_a_version_are_sent_as_they_are_stored[too many hashes]
+    DeltaSource._publish_stored
+    - estimate > MOST_HASHES
+    + False
+
+    [rows as they are stored, order]
+    test_the_rows_of_a_version_are_sent_as_they_are_stored[as stored]
+    DeltaSource._publish
+    - is_sorted
+    + self.table.keys
+    """,
+    "unit/capture/test_stored_rows.py": """
+    [hashes of keys, between tasks]
+    test_equal_keys_have_equal_hashes[tasks2]
+    CaptureReport.add
+    - self.key_hashes.append(np.frombuffer(base64.b64decode(content), np.int64))
+    + self.key_hashes = [np.frombuffer(base64.b64decode(content), np.int64)]
+
+    [hashes of keys, null keys]
+    test_rows_without_a_key_are_dead_letters_and_no_duplicates
+    CaptureTask._hashed
+    - self._with_keys(batches, ids, report)
+    + batches
     """,
     "unit/capture/test_ranges.py": """
     [emptied]

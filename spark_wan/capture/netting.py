@@ -29,6 +29,8 @@ from spark_wan.events.operations import OP, VERSION, Operation
 from spark_wan.events.row_hash import row_hashes
 
 CHANGE_TYPE, COMMIT_VERSION, RANK_COLUMN = "_change_type", "_commit_version", "_wan_rank"
+KEY_HASH = "_wan_key_hash"
+"""A hash of the key (int64), in rows that are captured as they are stored."""
 RANK = {"update_preimage": 0, "delete": 0, "insert": 1, "update_postimage": 1}
 """0: the key's old row, 1: its new row."""
 STILL_THERE = 2
@@ -149,7 +151,7 @@ def without_key(rows: pa.RecordBatch, keys: Sequence[str]) -> pa.BooleanArray:
 
 def own_columns(rows: pa.RecordBatch) -> pa.RecordBatch:
     """The table's own columns of change rows."""
-    feed = (RANK_COLUMN, COMMIT_VERSION, CHANGE_TYPE)
+    feed = (RANK_COLUMN, COMMIT_VERSION, CHANGE_TYPE, KEY_HASH)
     return rows.select([name for name in rows.schema.names if name not in feed])
 
 

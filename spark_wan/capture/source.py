@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import time
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -17,7 +18,13 @@ import pyarrow as pa
 from spark_wan.capture.altered_values import ACROSS_SCHEMAS, feed_settings, refuse, refused
 from spark_wan.capture.arrow_batches import ArrowBatches
 from spark_wan.capture.backlog import Backlog
-from spark_wan.capture.netting import CHANGE_TYPE, COMMIT_VERSION, RANK_COLUMN, STILL_THERE
+from spark_wan.capture.netting import (
+    CHANGE_TYPE,
+    COMMIT_VERSION,
+    KEY_HASH,
+    RANK_COLUMN,
+    STILL_THERE,
+)
 from spark_wan.capture.ranges import (
     ALL_PARTS,
     CaptureRange,
@@ -71,6 +78,15 @@ if TYPE_CHECKING:
 
 ROWS_PER_TASK = 500_000
 """Approximate number of events that a task nets and encodes."""
+MOST_HASHES = 4_000_000
+"""Rows of a version, at most, of which the driver compares the keys by their hashes, in 8 bytes for
+each. Of more, the rows of each key are brought together."""
+HASHED_TYPES = re.compile(
+    r"(tinyint|smallint|int|bigint|boolean|date|timestamp|timestamp_ntz|binary|string"
+    r"|decimal\(\d+,\d+\)|(var)?char\(\d+\))"
+)
+"""Of keys. Equal values have equal hashes; of numbers with a fraction in base 2, NaN has not, and
+of strings with a collation, netting compares bytes."""
 CHECK_INTERVAL = 3_600.0
 """Seconds after which an idle source is compared with what was published."""
 
@@ -353,7 +369,29 @@ class DeltaSource:
                 if self.table.keys
                 else F.lit("insert").alias(CHANGE_TYPE),
             )
-            return self._noted(self._publish(rows, header, estimate, size=size))
+            report = self._publish_stored(rows, header, estimate, size)
+            if report is None:
+                report = self._publish(rows, header, estimate, size=size)
+            return self._noted(report)
+
+    def _publish_stored(
+        self, rows: DataFrame, header: FrameHeader, estimate: int, size: int | None
+    ) -> CaptureReport | None:
+        """Publish the rows of a version as they are stored, which takes neither a shuffle nor a
+        sort, and leaves those together that the table has together. None: the table has no keys, or
+        perhaps rows that share one, or is too large."""
+        from pyspark.sql import functions as F
+
+        keys = self.table.keys
+        kinds = [rows.schema[key].dataType.simpleString() for key in keys]
+        if not keys or estimate > MOST_HASHES or not all(map(HASHED_TYPES.fullmatch, kinds)):
+            return None
+        hashed = rows.withColumn(KEY_HASH, F.xxhash64(*select_columns(keys)))
+        report = self._publish(hashed, header, estimate, size=size, hashed=True)
+        if report.keys_differ():
+            return report
+        self._trim(header, report)
+        return None
 
     def _part_of(self, frame: DataFrame, part: Part) -> DataFrame:
         """Return the rows of a part: dealt by the hash of their keys, without keys by that of their
@@ -374,21 +412,25 @@ class DeltaSource:
         *,
         check_text: Callable[[], None] | None = None,
         size: int | None = None,
+        hashed: bool = False,
     ) -> CaptureReport:
         """Run the tasks. If strings have U+FFFD, ``check_text`` raises if the feed put it there.
-        ``size``: of the files that are read, in bytes, if it is known."""
+        ``size``: of the files that are read, in bytes, if it is known. ``hashed``: as of
+        :class:`CaptureTask`."""
         task = CaptureTask(
             self.channel,
             self.limits,
             self.table,
             header,
             watch_text=check_text is not None,
+            hashed=hashed,
             tasks=_tasks(estimate),
         )
-        if self.table.keys:
+        is_sorted = bool(self.table.keys) and not hashed
+        if is_sorted:
             rows = self._sorted(rows, estimate)
         report = CaptureReport()
-        stages = 2 if self.table.keys else 1
+        stages = 2 if is_sorted else 1
         query = map_in_arrow(rows, task, REPORT_SCHEMA)
         with (
             watched_jobs(query, stages) as share,

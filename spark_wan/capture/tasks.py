@@ -17,6 +17,7 @@ from spark_wan.capture.altered_values import has_replacements
 from spark_wan.capture.netting import (
     CHANGE_TYPE,
     COMMIT_VERSION,
+    KEY_HASH,
     RANK_COLUMN,
     LastDestroys,
     net,
@@ -78,6 +79,8 @@ class CaptureReport:
     """Number of keys whose last event is a destroy."""
     destroyed_keys: list[pa.RecordBatch] | None = field(default_factory=list)
     """They, with the version; None: they are too many."""
+    key_hashes: list[np.ndarray] = field(default_factory=list)
+    """Of rows that are captured as they are stored: a hash of each row's key."""
     replaced: bool = False
     """Strings have U+FFFD, perhaps because the change feed has put it there."""
     tasks: int = 1
@@ -109,6 +112,9 @@ class CaptureReport:
         if self.destroyed:
             keys = self.destroyed_keys and base64.b64encode(ipc_stream(self.destroyed_keys))
             rows.append(("destroyed", [self.destroyed, keys and keys.decode()]))
+        if self.key_hashes:
+            hashes = base64.b64encode(np.concatenate(self.key_hashes).tobytes())
+            rows.append(("hashes", hashes.decode()))
         if self.frames:
             frames = [asdict(ref) for ref in self.frames]
             content = {"frames": frames, "versions": sorted(self.versions)}
@@ -128,6 +134,8 @@ class CaptureReport:
             self.replaced = True
         elif kind == "duplicates":
             self.duplicates += content
+        elif kind == "hashes":
+            self.key_hashes.append(np.frombuffer(base64.b64decode(content), np.int64))
         elif kind == "destroyed":
             keys = content[1] and pa.ipc.open_stream(base64.b64decode(content[1])).read_all()
             self.note_destroyed(content[0], keys.to_batches() if keys else None)
@@ -135,6 +143,11 @@ class CaptureReport:
             self.frames += [FrameRef(**entry) for entry in content["frames"]]
             self.versions.update(content["versions"])
             self.split_runs = self.split_runs or content["split"]
+
+    def keys_differ(self) -> bool:
+        """Whether no two rows have a key of the same hash, and so none have the same key."""
+        hashes = np.sort(np.concatenate([np.empty(0, np.int64), *self.key_hashes]))
+        return not bool((hashes[1:] == hashes[:-1]).any())
 
     def note_destroyed(self, count: int, keys: list[pa.RecordBatch] | None) -> None:
         """Note keys whose last event is a destroy."""
@@ -166,6 +179,9 @@ class CaptureTask:
     header: FrameHeader
     watch_text: bool = False
     """Report strings with U+FFFD."""
+    hashed: bool = False
+    """The rows are those of a version, in any order, each with the hash of its key. All become
+    events: whether they have different keys, the hashes tell."""
     tasks: int = 1
     """Number of tasks that capture the range."""
 
@@ -176,7 +192,10 @@ class CaptureTask:
         set_aside = partial(self._too_large, EventIds(header.table_id, self.table.keys), report)
         publisher = BatchPublisher(self.channel, header, self.limits, set_aside)
         ready = self._ready(batches, report)
-        events = self._keyed(ready, report) if self.table.keys else self._keyless(ready, report)
+        if self.hashed:
+            events = self._hashed(ready, report)
+        else:
+            events = self._keyed(ready, report) if self.table.keys else self._keyless(ready, report)
         publisher.publish(_noting_versions(events, report))
         report.frames, report.split_runs = publisher.refs, publisher.split_runs
         if self._too_many(report):
@@ -205,6 +224,16 @@ class CaptureTask:
             yield netted.events, netted.run_starts
         _note_destroyed(destroys.end(), report)
 
+    def _hashed(self, batches: Iterable[pa.RecordBatch], report: CaptureReport) -> Events:
+        ids = EventIds(self.header.table_id, ())  # of rows without a key of their own
+        for batch in self._with_keys(batches, ids, report):
+            report.key_hashes.append(batch.column(KEY_HASH).to_numpy())
+            yield self._creates(batch), None
+
+    def _creates(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        creates = np.full(rows.num_rows, Operation.CREATE)
+        return with_event_columns(creates, rows.column(COMMIT_VERSION), own_columns(rows))
+
     def _with_keys(
         self, batches: Iterable[pa.RecordBatch], ids: EventIds, report: CaptureReport
     ) -> Iterator[pa.RecordBatch]:
@@ -227,9 +256,7 @@ class CaptureTask:
                 return
             if self._too_many(report):
                 return
-            creates = np.full(batch.num_rows, Operation.CREATE)
-            versions = batch.column(COMMIT_VERSION)
-            yield with_event_columns(creates, versions, own_columns(batch)), None
+            yield self._creates(batch), None
 
     def _too_many(self, report: CaptureReport) -> bool:
         """Whether the stream will be held, so that this task can end."""

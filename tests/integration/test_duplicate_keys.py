@@ -14,6 +14,7 @@ import pytest
 from pair import Pair
 from sites import NEWARK, SEATTLE
 
+import spark_wan.capture.source as source_module
 import spark_wan.capture.tasks as tasks_module
 from spark_wan import LOCAL_ONLY
 from spark_wan.delta.tables import load
@@ -162,13 +163,36 @@ def test_what_a_commit_that_stays_here_does_to_a_row_that_is_left_is_not_sent(
         assert rows == Counter({(1, "old"): 1, (2, "other"): 1}), name
 
 
+@pytest.mark.parametrize("most", [1_000, 999], ids=["as stored", "too many hashes"])
+def test_the_rows_of_a_version_are_sent_as_they_are_stored(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int
+) -> None:
+    """So what the table has together stays together. Fails when they are sorted; and when the
+    driver gets the hashes of more rows than it should."""
+    monkeypatch.setattr(source_module, "MOST_HASHES", most)
+    pair = Pair.of(tmp_path / "wan", {"orders": {}})
+    pair.make(spark, "orders", "id bigint, item string")
+    rows = spark.range(1000).selectExpr("1000 - id AS id", "uuid() AS item").coalesce(1)
+    rows.write.format("delta").mode("append").save(pair.location("orders"))
+    pair.send(spark)
+    ids = pair.events("orders", 1)["id"].to_pylist()
+    assert ids == sorted(ids, reverse=most == 1_000)
+    assert pair.receive(spark)["orders"].held is None
+    pair.assert_same(spark, "orders")
+
+
 @pytest.mark.core
 def test_of_several_rows_one_is_sent_and_the_status_says_so(spark: Any, tmp_path: Path) -> None:
-    """In the first snapshot, and when one of three is deleted."""
+    """In the first snapshot, and when one of three is deleted. The frames in which the snapshot had
+    all of them are gone."""
     pair = Pair.of(tmp_path / "wan", {"orders": {}})
     pair.make(spark, "orders", "id bigint, item string")
     pair.sql(spark, "orders", "INSERT INTO {t} VALUES (1, 'a'), (1, 'b'), (1, 'c'), (2, 'd')")
-    pair.replicate(spark)
+    pair.send(spark)
+    log = pair.log("orders")
+    named = {frame.path for frame in pair.manifests("orders")[0].frames}
+    assert {path for path, _ in log.channel.frames(log.stream)} == named
+    pair.receive(spark)
     [sent] = [row for row in pair.rows("orders") if row[0] == 1]
     letters = pair.dead_letters("orders", NEWARK)
     assert {letter["cause"] for letter in letters} == {"duplicate_key"}
