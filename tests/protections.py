@@ -610,8 +610,8 @@ GUARDS = {
     [hashes of keys, between tasks]
     test_equal_keys_have_equal_hashes[tasks2]
     CaptureReport.add
-    - self.key_hashes.append(np.frombuffer(base64.b64decode(content), np.int64))
-    + self.key_hashes = [np.frombuffer(base64.b64decode(content), np.int64)]
+    - self.key_hashes.append(np.frombuffer(hashes, np.int64))
+    + self.key_hashes = [np.frombuffer(hashes, np.int64)]
 
     [hashes of keys, null keys]
     test_rows_without_a_key_are_dead_letters_and_no_duplicates

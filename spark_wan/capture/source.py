@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
 import time
@@ -439,8 +438,8 @@ class DeltaSource:
             ),
         ):
             reported = query.collect()
-        for kind, content in reported:
-            report.add(kind, json.loads(content))
+        for row in reported:
+            report.add(*row)
         try:
             if report.replaced and check_text is not None:
                 check_text()

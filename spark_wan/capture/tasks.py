@@ -43,8 +43,9 @@ is in the source only."""
 LISTED_KEYS = 200_000
 LISTED_BYTES = 4 * 2**20
 """Number and bytes of the keys in a report whose last event is a destroy, at most."""
-REPORT_SCHEMA = "kind string, content string"
-"""The rows in which a task sends its report, for Spark. ``content`` is JSON."""
+REPORT_SCHEMA = "kind string, content string, hashes binary"
+"""The rows in which a task sends its report, for Spark. ``content`` is JSON; null: the row has
+hashes."""
 
 Events = Iterator[tuple[pa.RecordBatch, np.ndarray | None]]
 """Batches of events, with the positions where another key begins; None: without keys."""
@@ -96,8 +97,21 @@ class CaptureReport:
         self._payload_bytes += len(payload)
         return payload
 
-    def rows(self) -> list[tuple[str, Any]]:
-        """Return the rows to send: kind and content."""
+    def encode(self) -> pa.RecordBatch:
+        """Return the rows to send, with the columns of :data:`REPORT_SCHEMA`."""
+        rows = self._rows()
+        kinds, contents = [kind for kind, _ in rows], [json.dumps(row) for _, row in rows]
+        hashes = [np.concatenate(self.key_hashes).tobytes()] if self.key_hashes else []
+        return pa.record_batch(
+            {
+                "kind": pa.array([*kinds, *("hashes" for _ in hashes)], pa.string()),
+                "content": pa.array([*contents, *(None for _ in hashes)], pa.string()),
+                "hashes": pa.array([*(None for _ in rows), *hashes], pa.binary()),
+            }
+        )
+
+    def _rows(self) -> list[tuple[str, Any]]:
+        """Return kind and content of the rows to send, but for the hashes."""
         rows: list[tuple[str, Any]] = [("change", change) for change in self.changes]
         if self.too_many:
             rows.append(("too many", self.too_many))
@@ -112,17 +126,20 @@ class CaptureReport:
         if self.destroyed:
             keys = self.destroyed_keys and base64.b64encode(ipc_stream(self.destroyed_keys))
             rows.append(("destroyed", [self.destroyed, keys and keys.decode()]))
-        if self.key_hashes:
-            hashes = base64.b64encode(np.concatenate(self.key_hashes).tobytes())
-            rows.append(("hashes", hashes.decode()))
         if self.frames:
             frames = [asdict(ref) for ref in self.frames]
             content = {"frames": frames, "versions": sorted(self.versions)}
             rows.append(("frames", {**content, "split": self.split_runs}))
         return rows
 
-    def add(self, kind: str, content: Any) -> None:
+    def add(self, kind: str, content: str | None, hashes: bytes | None) -> None:
         """Add a row that a task has sent."""
+        if content is not None:
+            self._add(kind, json.loads(content))
+        elif hashes is not None:
+            self.key_hashes.append(np.frombuffer(hashes, np.int64))
+
+    def _add(self, kind: str, content: Any) -> None:
         if kind == "change":
             self.changes.append((content[0], content[1]))
         elif kind == "too many":
@@ -134,8 +151,6 @@ class CaptureReport:
             self.replaced = True
         elif kind == "duplicates":
             self.duplicates += content
-        elif kind == "hashes":
-            self.key_hashes.append(np.frombuffer(base64.b64decode(content), np.int64))
         elif kind == "destroyed":
             keys = content[1] and pa.ipc.open_stream(base64.b64decode(content[1])).read_all()
             self.note_destroyed(content[0], keys.to_batches() if keys else None)
@@ -146,7 +161,8 @@ class CaptureReport:
 
     def keys_differ(self) -> bool:
         """Whether no two rows have a key of the same hash, and so none have the same key."""
-        hashes = np.sort(np.concatenate([np.empty(0, np.int64), *self.key_hashes]))
+        hashes = np.concatenate([np.empty(0, np.int64), *self.key_hashes])
+        hashes.sort()
         return not bool((hashes[1:] == hashes[:-1]).any())
 
     def note_destroyed(self, count: int, keys: list[pa.RecordBatch] | None) -> None:
@@ -200,9 +216,7 @@ class CaptureTask:
         report.frames, report.split_runs = publisher.refs, publisher.split_runs
         if self._too_many(report):
             report.too_many = str(report.dead_letters[0])
-        if rows := report.rows():
-            kinds, contents = [kind for kind, _ in rows], [json.dumps(row) for _, row in rows]
-            yield pa.record_batch([kinds, contents], names=["kind", "content"])
+        yield report.encode()
 
     def _ready(
         self, batches: Iterable[pa.RecordBatch], report: CaptureReport

@@ -45,7 +45,7 @@ def capture(
     report, sent = CaptureReport(), []
     for batch in capture_task(channel, limits=LIMITS, **task)([rows(*entries)]):
         for row in batch.to_pylist():
-            report.add(row["kind"], json.loads(row["content"]))
+            report.add(**row)
     for ref in report.frames:
         _, events = decode_frame(channel.get_frame(ref.path), ref.path, ref, LIMITS.max_frame_bytes)
         sent += zip(*(events.column(name).to_pylist() for name in (OP, "id", "text")), strict=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from typing import Any
 
@@ -44,7 +43,7 @@ def captured(*tasks: list[pa.RecordBatch]) -> tuple[CaptureReport, pa.Table]:
         )
         for rows in task(batches):
             for row in rows.to_pylist():
-                report.add(row["kind"], json.loads(row["content"]))
+                report.add(**row)
     frames = [channel.get_frame(frame.path) for frame in report.frames]
     events = [decode_frame(frame, "a frame")[1] for frame in frames]
     return report, pa.Table.from_batches(events) if events else pa.table({})
