@@ -507,6 +507,30 @@ GUARDS = {
     - there is None or is_same_commit(there.identity, self._read_identity)
     + True
 
+    [f49cut]
+    test_f49_a_target_is_read_while_its_channel_is_out_of_reach
+    InboundTables.cut_off
+    - table.cut_off = True
+    + pass
+
+    [f49suspended]
+    test_what_another_receiver_has_recorded_counts
+    Ledger._catch_up
+    - read.removed and was_loaded and (not self._unwritten)
+    + False
+
+    [f49decided]
+    test_the_stream_goes_on_once_somebody_knows_that_there_was_no_restore
+    Ledger._check_gap
+    - self.accepts_gap(first - 1)
+    + False
+
+    [f49decided, recorded]
+    test_the_stream_goes_on_once_somebody_knows_that_there_was_no_restore
+    Ledger._advance
+    - self._unrecorded = 0
+    + pass
+
     [f49gap]
     test_a_mark_deleted_by_log_cleanup_unseen_holds
     Ledger._check_gap
@@ -612,6 +636,12 @@ GUARDS = {
     CaptureReport.add
     - self.key_hashes.append(np.frombuffer(hashes, np.int64))
     + self.key_hashes = [np.frombuffer(hashes, np.int64)]
+
+    [hashes of keys, no view]
+    test_a_task_keeps_the_hashes_and_not_the_rows
+    CaptureTask._hashed
+    - batch.column(KEY_HASH).to_numpy().copy()
+    + batch.column(KEY_HASH).to_numpy()
 
     [hashes of keys, null keys]
     test_rows_without_a_key_are_dead_letters_and_no_duplicates

@@ -386,6 +386,7 @@ class DeltaSource:
         if not keys or estimate > MOST_HASHES or not all(map(HASHED_TYPES.fullmatch, kinds)):
             return None
         hashed = rows.withColumn(KEY_HASH, F.xxhash64(*select_columns(keys)))
+        hashed = hashed.coalesce(_tasks(estimate))  # of many files, a table would have many frames
         report = self._publish(hashed, header, estimate, size=size, hashed=True)
         if report.keys_differ():
             return report

@@ -241,7 +241,8 @@ class CaptureTask:
     def _hashed(self, batches: Iterable[pa.RecordBatch], report: CaptureReport) -> Events:
         ids = EventIds(self.header.table_id, ())  # of rows without a key of their own
         for batch in self._with_keys(batches, ids, report):
-            report.key_hashes.append(batch.column(KEY_HASH).to_numpy())
+            # A copy: a view would keep the whole batch.
+            report.key_hashes.append(batch.column(KEY_HASH).to_numpy().copy())
             yield self._creates(batch), None
 
     def _creates(self, rows: pa.RecordBatch) -> pa.RecordBatch:

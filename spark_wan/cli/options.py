@@ -155,9 +155,9 @@ class JobOptions(SessionOptions):
         Repeated,
         typer.Option(
             metavar="DECISION",
-            help="Decide about a held stream, as its message says: TABLE@LOG=new-log, or for a"
-            " sender TABLE@VERSION=distribute, =skip or =resync. It is recorded in the state of the"
-            " site, so give it once. May be repeated.",
+            help="Decide about a held stream, as its message says: TABLE@LOG=new-log; for a sender"
+            " TABLE@VERSION=distribute, =skip or =resync, for a receiver =no-restore. It is"
+            " recorded in the state of the site, so give it once. May be repeated.",
         ),
     ] = None
 

@@ -31,6 +31,7 @@ from spark_wan.ledger.applied_columns import AppliedColumns
 from spark_wan.ledger.event_ids import check_event_ids, lost_applies
 from spark_wan.ledger.interfaces import LedgerStore, TargetHistory, transaction_name
 from spark_wan.ledger.total import Total, sorted_rows
+from spark_wan.state.decisions import NO_RESTORE
 from spark_wan.wire.ledger import HistoryPosition, LedgerRow, Summary
 from spark_wan.wire.mark import AppliedStream, Mark, read_mark
 
@@ -77,6 +78,8 @@ class Ledger(Total):
     _: KW_ONLY
     clock: Callable[[], int] = lambda: int(time.time() * 1000)
     """Milliseconds since 1970 UTC."""
+    accepts_gap: Callable[[int], bool] = lambda through: False
+    """Whether people say that no commit through a version that nobody has read was a RESTORE."""
     _loaded: bool = False
     _summary: Summary | None = None
     """The loaded one."""
@@ -246,12 +249,16 @@ class Ledger(Total):
         self._unwritten = []
 
     def _catch_up(self, target: TargetHistory) -> int | None:
+        was_loaded = self._loaded
         self._load()
         # An error below must be raised again next time, so nothing seems current until the end.
         caught_up, self._caught_up = self._caught_up, False
         read = (self._read_on(target) if caught_up else None) or self._read_again(target)
         if read is None:
             return None
+        if read.removed and was_loaded and not self._unwritten:
+            self.forget()  # another receiver of the site may have recorded what is gone
+            return self._catch_up(target)
         rows, columns = self._checked(read, target)
         counted = self._count_local_commits(rows, read)
         if self._unchecked is not None and self._recover_lost_marks(
@@ -284,6 +291,8 @@ class Ledger(Total):
 
     def _advance(self, read: _Read, rows: list[LedgerRow], columns: AppliedColumns) -> None:
         """Take up what was read and checked."""
+        if read.removed and self.target_id is not None:
+            self._unrecorded = 0  # what was decided about the gap holds from now on
         if rows:
             self._unwritten += rows
             self.take_up(None, rows)
@@ -297,7 +306,10 @@ class Ledger(Total):
 
     def forget(self) -> None:
         """Start over as in a new process: the ledger may be restored, or extended by another."""
-        self.__dict__.update(Ledger(self.site, self.table, self.store, clock=self.clock).__dict__)
+        anew = Ledger(
+            self.site, self.table, self.store, clock=self.clock, accepts_gap=self.accepts_gap
+        )
+        self.__dict__.update(anew.__dict__)
 
     @property
     def copy_advice(self) -> str:
@@ -450,10 +462,16 @@ class Ledger(Total):
                 f"{self.copy_advice}.",
                 needs=LEDGER,
             )
-        raise self._replaced(
-            f"log cleanup has removed versions {read.after + 1} to {first - 1} of the table at "
-            f"site {self.site} before a receiver read them. None was an apply, but one may have "
-            "been a RESTORE or a replaced column, which took rows or values away"
+        if self.accepts_gap(first - 1):
+            return
+        raise TableReplacedError(
+            f"{self.table}: log cleanup has removed versions {read.after + 1} to {first - 1} of "
+            f"the table at site {self.site}, which no receiver has recorded. None was an apply, "
+            "but one may have been a RESTORE or a replaced column, which took rows or values away. "
+            "Nothing is applied to it. Restore the ledger's newer state, if there is one; or, if "
+            "you know that none of them was such a commit, decide: `spark-wan receive --decide "
+            f"{self.table}@{first - 1}={NO_RESTORE}`; or {self.copy_advice}.",
+            needs=TABLE,
         )
 
     def _check_not_lost(self, target: TargetHistory, target_id: str) -> None:
@@ -606,7 +624,9 @@ class Ledger(Total):
         The ledger knows of more than a mark's writer did: of commits just before that one, too.
         """
         number, known = self.local_commits, self.local_known
-        if self.target_id is None and read.commits and read.commits[0].version > 0:
+        if self.target_id is not None:
+            number += read.removed  # they may have changed rows
+        elif read.commits and read.commits[0].version > 0:
             known = False  # log cleanup has removed the first commits
         marked = {row.target_version: row for row in rows}
         counted: list[LedgerRow] = []

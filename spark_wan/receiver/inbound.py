@@ -39,6 +39,15 @@ class InboundTables:
                 self._tables[name] = self.make(name)
             return self._tables[name]
 
+    def cut_off(self) -> list[InboundTable]:
+        """Note that a channel is out of reach. Return the tables whose targets were not read for
+        long."""
+        with self._lock:
+            found = [table for table in self._tables.values() if table.must_read()]
+        for table in found:
+            table.cut_off = True
+        return found
+
 
 @dataclass(eq=False)
 class InboundChannel(Activity):
@@ -64,6 +73,8 @@ class InboundChannel(Activity):
             if self.available_now:
                 raise
             log.warning("%s", error)
+            for table in self.tables.cut_off():
+                self.scheduler.wake(table)
             return Next(max(UNREACHABLE_INTERVAL, self.pace.wait()))
         if self.streams.is_empty and not self._waits:
             log.warning(

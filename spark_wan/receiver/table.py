@@ -44,6 +44,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+READ_INTERVAL = 3_600.0
+"""Seconds between looks at a target while a channel is out of reach."""
+
 _Work = Generator[None, None, None]
 """The work on a table. It stops where a mark waits for the ledger, perhaps for another worker."""
 
@@ -68,6 +71,8 @@ class InboundTable(Activity):
     """None: the first look at the target is done, or cannot wait."""
     synchronizer: Synchronizer | None = None
     """Asks for copies of the table; None: people do."""
+    cut_off: bool = False
+    """A channel is out of reach."""
     _maintained: bool = False
     _due: dict[str, Due] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -80,6 +85,8 @@ class InboundTable(Activity):
     _ledger_tables: LedgerTables | None = None
     _awaited: dict[str, CopyTaker] = field(default_factory=dict)
     """Stream -> of a copy that was asked for and is not there yet."""
+    _read_at: float = field(default_factory=time.monotonic)
+    """When the target's history was read last."""
 
     def __post_init__(self) -> None:
         self.name = self.table.name
@@ -96,9 +103,30 @@ class InboundTable(Activity):
             return UNTIL_WOKEN if self.writer.has(self) else Found(self._go_on)
         if self._due:
             return Found(self._begin) if self._may_begin() else Next(RETRY)
+        if self.cut_off and self.must_read():
+            return Found(self._read_target)
         if not self.available_now:
             return UNTIL_WOKEN
         return Found(self._maintain) if self._is_ledger_grown() else None
+
+    def must_read(self) -> bool:
+        """Whether to read the target, while a channel is out of reach: log cleanup may soon take
+        commits of it that the ledger has not seen."""
+        is_old = time.monotonic() - self._read_at >= READ_INTERVAL
+        return is_old and self._ledger is not None
+
+    def _read_target(self, spark: SparkSession) -> Turn:
+        """Have the ledger catch up with the target. Needs no channel, which may be out of reach for
+        longer than the table keeps its history."""
+        self._session.spark, self._read_at, self.cut_off = spark, time.monotonic(), False
+        for stream in self._streams.values():
+            if self._ledger is not None and isinstance(stream.applier, TableApplier):
+                try:
+                    self._ledger.catch_up(stream.applier.target)
+                except WanError as error:
+                    log.debug("%s: the next round will tell: %s", self.name, error)
+                break
+        return Next(0.0)
 
     def _may_begin(self) -> bool:
         """Whether work may begin: there is something to apply, by this site's acks, or it is this
@@ -189,6 +217,7 @@ class InboundTable(Activity):
         self._streams[stream.name] = stream
         try:
             yield from self._apply_listed(stream, listing)
+            self._read_at = time.monotonic()
         finally:
             if self.available_now:  # nobody else writes it
                 stream.keep_record(last=True)
@@ -262,7 +291,12 @@ class InboundTable(Activity):
         if tables is None or ledger is None:
             # Streams of one table share its ledger: their applies are numbered together.
             tables = self._ledger_tables = LedgerTables(self._session, self.site.state)
-            ledger = Ledger(self.site.name, self.name, DeltaLedgerStore(tables))
+            ledger = Ledger(
+                self.site.name,
+                self.name,
+                DeltaLedgerStore(tables),
+                accepts_gap=lambda through: through in self._decided().load(self.name).read,
+            )
             self._ledger = ledger
         if stream.applier is None:
             target = DeltaTarget.at(
@@ -276,7 +310,7 @@ class InboundTable(Activity):
             if stream.is_copy:
                 stream.applier = self._taker(stream.name, stream_log, target, ledger)
                 return stream.applier
-            decisions = StoredDecisions(self.site.state, self.site.storage)
+            decisions = self._decided()
             decisions.record(self.name, self.decisions)
             stream.applier = TableApplier(
                 self.site.name,
@@ -292,6 +326,9 @@ class InboundTable(Activity):
                 synchronizer=self.synchronizer,
             )
         return stream.applier
+
+    def _decided(self) -> StoredDecisions:
+        return StoredDecisions(self.site.state, self.site.storage)
 
     def _taker(
         self, stream: str, stream_log: StreamLog, target: DeltaTarget, ledger: Ledger
@@ -310,7 +347,7 @@ class InboundTable(Activity):
         if asks is not None:
             taker.refused = partial(asks.refused, stream)
             if self.table.source == "sink":
-                decisions = StoredDecisions(self.site.state, self.site.storage)
+                decisions = self._decided()
                 taker.gap_behind = partial(
                     gap_behind,
                     logs=asks.requests.inbound,

@@ -7,6 +7,8 @@ A decision is written ``<table>@<what>=<action>``:
 ``orders@12=skip``           leave it out: the remote sites keep their rows
 ``orders@41=resync``         at the sender: what follows version 41 cannot be sent; each site that
                              lacks it is to get a copy of the table
+``orders@13=no-restore``     at a receiver: of the commits through version 13 of its table that log
+                             cleanup has deleted unread, none was a RESTORE
 ``orders@<log ID>=new-log``  at the sender: a new log may begin in place of that one, which is lost;
                              at a receiver: apply that log in place of an earlier one
 ===========================  =======================================================================
@@ -22,7 +24,7 @@ from spark_wan.state.objects import StateObjects
 from spark_wan.wire.decisions import Decisions
 
 OPERATION_ACTIONS = ("distribute", "skip")
-NEW_LOG, RESYNC = "new-log", "resync"
+NEW_LOG, RESYNC, NO_RESTORE = "new-log", "resync", "no-restore"
 
 _LOG_ID = re.compile("[0-9a-f]{32}")
 
@@ -58,8 +60,8 @@ class StoredDecisions:
 def parse_decisions(texts: Iterable[str]) -> dict[str, Decisions]:
     """Return the decisions in ``texts``, by table.
 
-    >>> parse_decisions(["flights@12=skip"])
-    {'flights': Decisions(operations={12: 'skip'}, new_logs=frozenset(), resyncs=frozenset())}
+    >>> parse_decisions(["flights@12=skip"])["flights"].operations
+    {12: 'skip'}
 
     Raises OptionError for any other text.
     """
@@ -71,13 +73,15 @@ def parse_decisions(texts: Iterable[str]) -> dict[str, Decisions]:
             decision = Decisions({int(what): action})
         elif table and what.isdecimal() and action == RESYNC:
             decision = Decisions(resyncs=frozenset((int(what),)))
+        elif table and what.isdecimal() and action == NO_RESTORE:
+            decision = Decisions(read=frozenset((int(what),)))
         elif table and _LOG_ID.fullmatch(what) and action == NEW_LOG:
             decision = Decisions(new_logs=frozenset((what,)))
         else:
             raise OptionError(
                 f"--decide {text!r} is not understood; write <table>@<version>=distribute, "
-                f"<table>@<version>=skip, <table>@<version>={RESYNC} or "
-                f"<table>@<log ID>={NEW_LOG}"
+                f"<table>@<version>=skip, <table>@<version>={RESYNC}, "
+                f"<table>@<version>={NO_RESTORE} or <table>@<log ID>={NEW_LOG}"
             )
         decisions[table] = decisions.get(table, Decisions()) | decision
     return decisions

@@ -49,7 +49,8 @@ def needed(change: Change, judged: bool) -> Callable[[pa.RecordBatch], pa.Record
 
 
 def last_of_runs(events: pa.RecordBatch, keys: Sequence[str]) -> pa.RecordBatch:
-    """Keep the last of adjacent events of one key: a captured frame is sorted by key and version.
+    """Keep the last of adjacent events of one key. A captured frame is sorted by key and version,
+    or has no key twice.
 
     It is the one that :func:`last_event_wins` would choose.
     """

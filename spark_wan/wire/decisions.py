@@ -9,6 +9,8 @@ An entry is a JSON object:
 ``operations``  object           version of a whole-table operation -> ``distribute`` or ``skip``
 ``new_logs``    list of strings  log IDs: lost ones (sender), accepted ones (receiver)
 ``resyncs``     list of ints     versions behind which sites get copies (sender); absent: none
+``read``        list of ints     versions through which nobody has read the target, and no commit
+                                 was a RESTORE (receiver); absent: none
 ==============  ===============  ==================================================================
 
 The entries count in the order of their numbers: a later one adds to those before, and replaces what
@@ -46,6 +48,8 @@ class Decisions:
     """Log IDs: lost ones (sender), accepted ones (receiver)."""
     resyncs: frozenset[int] = frozenset()
     """Versions of the source behind which sites are to get copies."""
+    read: frozenset[int] = frozenset()
+    """Versions of the target: no commit through one of them that nobody has read was a RESTORE."""
 
     def __or__(self, later: Decisions) -> Decisions:
         """Return what both come to."""
@@ -53,6 +57,7 @@ class Decisions:
             {**self.operations, **later.operations},
             self.new_logs | later.new_logs,
             self.resyncs | later.resyncs,
+            self.read | later.read,
         )
 
     def encode(self) -> bytes:
@@ -63,6 +68,8 @@ class Decisions:
         }
         if self.resyncs:
             record["resyncs"] = sorted(self.resyncs)
+        if self.read:
+            record["read"] = sorted(self.read)
         return json.dumps(record, separators=(",", ":")).encode()
 
     @classmethod
@@ -74,7 +81,12 @@ class Decisions:
             check_requires(record, known_names(_Entry))
             entry = from_fields(_Entry, record, renamed=False)
             operations = {int(version): action for version, action in entry.operations.items()}
-            return cls(operations, frozenset(entry.new_logs), frozenset(entry.resyncs))
+            return cls(
+                operations,
+                frozenset(entry.new_logs),
+                frozenset(entry.resyncs),
+                frozenset(entry.read),
+            )
         except NewerRecordError as error:
             raise LedgerError(
                 f"{where}: the recorded decisions were {error}. Update spark_wan at this site."
@@ -93,3 +105,4 @@ class _Entry:
     operations: Mapping[str, str]
     new_logs: tuple[str, ...]
     resyncs: tuple[int, ...] = ()
+    read: tuple[int, ...] = ()

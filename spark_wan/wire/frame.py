@@ -311,7 +311,7 @@ def _with_columns(batch: pa.RecordBatch, columns: list[pa.Array]) -> pa.RecordBa
 def _repeats(column: pa.Array) -> bool:
     if not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
         return False
-    # Rows come sorted by key, so the first ones say little: sample rows all over the batch.
+    # Rows mostly come sorted by key, so the first ones say little: sample rows all over the batch.
     step = max(1, len(column) // _SAMPLE)
     sample = column.take(pa.array(np.arange(0, len(column), step)))
     return len(sample) >= 8 and len(sample.unique()) * 2 <= len(sample)

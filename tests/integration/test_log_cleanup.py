@@ -5,6 +5,7 @@ files.
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +16,7 @@ from pair import Pair
 from sites import SEATTLE
 
 from spark_wan.delta.tables import history
+from spark_wan.state.decisions import parse_decisions
 from spark_wan.sync.request import request_copy
 
 SHORT = (
@@ -85,32 +87,35 @@ def test_f49_a_source_idle_past_its_log_retention_goes_on(
     here.assert_same(spark, "orders")
 
 
-@pytest.mark.parametrize("seen", [True, False])
+@pytest.mark.parametrize("seen", ["recorded", "no restore", "restored"])
 def test_f49_a_target_idle_past_its_log_retention_goes_on(
-    spark: Any, pair: Callable[..., Pair], seen: bool
+    spark: Any, pair: Callable[..., Pair], seen: str
 ) -> None:
-    """A receiver has recorded in time what it saw. Else the site needs a copy: no commit in the
-    table says that there was a RESTORE."""
+    """A receiver has recorded in time what it saw, or somebody knows that there was no RESTORE.
+    Else the site needs a copy: no commit in the table says so."""
     here = pair()
     place, name = here.location("orders", SEATTLE), here.name("orders", SEATTLE)
     applied = max(commit.version for commit in history(spark, place, -1) if commit.received_from)
-    if not seen:
+    if seen == "restored":
         spark.sql(f"RESTORE TABLE {name} TO VERSION AS OF {applied - 1}").collect()
         spark.sql(f"ALTER TABLE {name} SET TBLPROPERTIES ({SHORT})").collect()
     maintain(spark, name, 5)
     age(place, 3)
-    if seen:
+    if seen == "recorded":
         assert here.receive(spark)["orders"].held is None
     maintain(spark, name, 4)
     assert oldest_version(spark, place) > applied + 1
     here.sql(spark, "orders", "UPDATE {t} SET item = 'quince' WHERE id = 1")
     held = here.replicate(spark)["orders"].held
-    if seen:
-        assert held is None
-    else:
+    if seen != "recorded":
         assert "log cleanup has removed versions" in str(held)
+    if seen == "restored":
         request_copy(here.topology, "orders", SEATTLE)
-        assert here.replicate(spark)["orders"].held is None
+        held = here.replicate(spark)["orders"].held
+    elif seen == "no restore":
+        [decided] = re.findall(r"--decide (orders@\d+=no-restore)`", str(held))
+        held = here.receive(spark, decisions=parse_decisions([decided]))["orders"].held
+    assert held is None
     here.assert_same(spark, "orders")
 
 

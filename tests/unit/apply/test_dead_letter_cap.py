@@ -63,13 +63,13 @@ def test_a_task_with_too_many_dead_letters_ends_early() -> None:
 
 
 class Frame:
-    """As much of a DataFrame as publishing needs; its tasks return ``answers``."""
+    """As much of a DataFrame as publishing needs; its tasks return ``answers``, without hashes."""
 
     def __init__(self, *answers: tuple[str, str]) -> None:
         self.answers = answers
 
-    def collect(self) -> list[tuple[str, str]]:
-        return list(self.answers)
+    def collect(self) -> list[tuple[str, str, None]]:
+        return [(*answer, None) for answer in self.answers]
 
 
 @pytest.mark.parametrize("one_task", [True, False])

@@ -16,7 +16,14 @@ from spark_wan.delta import tables
 from spark_wan.delta.commits import DAY, record_after
 from spark_wan.delta.sessions import CurrentSession
 from spark_wan.delta.tables import milliseconds_of
-from spark_wan.errors import LedgerError, SourceUnreadableError, StoppedError, TableReplacedError
+from spark_wan.errors import (
+    ChannelError,
+    LedgerError,
+    SourceUnreadableError,
+    StoppedError,
+    TableReplacedError,
+)
+from spark_wan.ledger.ledger import Ledger
 from spark_wan.target import delta_table as target_module
 from spark_wan.target.delta_table import DeltaTarget
 from spark_wan.wire.mark import LOCAL_ONLY, Mark
@@ -326,6 +333,44 @@ def test_commits_deleted_by_log_cleanup_unseen_hold(operation: str) -> None:
         )
 
 
+def test_the_stream_goes_on_once_somebody_knows_that_there_was_no_restore() -> None:
+    """And that is recorded: a later gap is another question. Fails when nothing but a copy helps,
+    which a user stream may have nobody for."""
+    table, store = target(mark(1)), LedgerRows()
+    ledger(store).catch_up(table)
+    for _ in range(6):
+        table.put(None)
+    table.commits = table.commits[-2:]
+    decided = {5}
+
+    def process() -> Ledger:
+        return Ledger("seattle", "orders", store, accepts_gap=decided.__contains__)
+
+    with pytest.raises(TableReplacedError, match=r"--decide orders@5=no-restore"):
+        ledger(store).catch_up(table)
+    found = process()
+    assert (found.catch_up(table), found.local_commits) == (2, 6)
+    assert ledger(store).catch_up(table) == 2
+    for _ in range(3):
+        table.put(None)
+    table.commits = table.commits[-1:]
+    with pytest.raises(TableReplacedError, match=r"--decide orders@9=no-restore"):
+        process().catch_up(table)
+
+
+def test_what_another_receiver_has_recorded_counts() -> None:
+    """One was suspended for long. Fails when it holds the stream by what it has in memory."""
+    table, store, clock = target(mark(1)), LedgerRows(), Clock()
+    suspended, other = ledger(store, clock=clock), ledger(store, clock=clock)
+    suspended.catch_up(table)
+    table.put(None, "OPTIMIZE", time=clock())
+    clock.pass_seconds(2 * 86_400)
+    other.catch_up(table)
+    table.put(None, "OPTIMIZE", time=clock())
+    table.commits = table.commits[-1:]
+    assert suspended.catch_up(table) == 2
+
+
 @pytest.mark.parametrize("readable", [False, True])
 def test_a_mark_deleted_by_log_cleanup_unseen_holds(readable: bool) -> None:
     """Another receiver applied, and died before its ledger row.
@@ -416,6 +461,39 @@ def test_f49_the_target_of_an_idle_stream_is_caught_up_daily(
             here.apply()
         assert len(looks) in (times, times - 1)
     assert [each.target_version for each in found.store.positions] == [2]
+
+
+def test_f49_a_target_is_read_while_its_channel_is_out_of_reach(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A partition may last for longer than the table keeps its history. Fails when the stream is
+    held afterwards for commits that the receiver could have seen."""
+    receivers_clock, clock = receivers.Clock(monkeypatch), Clock()
+    channel = memory_channel()
+    receivers.send(channel, "orders", 1)
+    here = receivers.receiver(channel)
+    here.apply()
+    found = here.tables.get("orders")._ledger
+    assert found is not None
+    found.clock, found.store = clock, LedgerRows()
+    table: Any = here.streams.get("orders").applier.target  # type: ignore[union-attr]
+    table.put(None, "OPTIMIZE", time=clock())
+
+    def refused(*_: object) -> Any:
+        raise ChannelError("no route to host")
+
+    with monkeypatch.context() as cut:
+        cut.setattr(channel, "notes", refused)
+        for _ in range(2 * 24 * 4):
+            receivers_clock.now += 900
+            clock.pass_seconds(900)
+            here.apply()
+    assert [each.target_version for each in found.store.positions] == [2]
+    table.put(None, "OPTIMIZE", time=clock())
+    table.commits = table.commits[-1:]
+    receivers.send(channel, "orders", 2)
+    here.apply()
+    assert here.held() == {"orders": None}
 
 
 # --- what Spark is asked --------------------------------------------------------------------------

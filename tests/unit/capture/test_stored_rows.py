@@ -80,6 +80,20 @@ def test_a_version_without_rows_has_no_equal_keys() -> None:
     assert report.keys_differ() and not report.frames
 
 
+def test_a_task_keeps_the_hashes_and_not_the_rows() -> None:
+    """Fails when the hashes are a view of the batch that came with them."""
+    report = CaptureReport()
+    task = CaptureTask(
+        memory_channel(),
+        BatchLimits(rows=3, bytes=1 << 20),
+        CapturedTable("orders", "/orders", ("id",)),
+        HEADER,
+        hashed=True,
+    )
+    assert [events.num_rows for events, _ in task._hashed([stored([1, 2])], report)] == [2]
+    assert [hashes.flags.owndata for hashes in report.key_hashes] == [True]
+
+
 def test_hashes_of_any_sign_arrive_as_they_are() -> None:
     hashes = [-(2**63), 2**63 - 1, -1, 0]
     report, _ = captured([stored([1, 2, 3, 4], hashes)])

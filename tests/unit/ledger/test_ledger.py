@@ -611,8 +611,6 @@ def test_f47_a_receiver_frozen_past_the_log_retention_reads_the_ledger_again() -
         table.put(mark(apply).user_metadata(), "MERGE")
     ledger(store).catch_up(table)
     table.commits = table.commits[-2:]
-    with pytest.raises(LedgerError, match="begins at version 4, the ledger ends at 1"):
-        frozen.catch_up(table)
     assert frozen.catch_up(table) == 6
 
 
