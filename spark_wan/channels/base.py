@@ -33,7 +33,7 @@ def write_of(path: str) -> str:
     return path.rpartition("/")[2][:_WRITE_DIGITS]
 
 
-Kind = Literal["head", "again", "ack", "sender", "receiver"]
+Kind = Literal["head", "again", "pause", "ack", "sender", "receiver"]
 BY_SITE: tuple[Kind, ...] = ("ack", "receiver")
 """Kinds of which a stream has one note for each site."""
 
@@ -42,8 +42,8 @@ class Note(NamedTuple):
     """The name of a small object of a stream that is replaced as a whole."""
 
     kind: Kind
-    """The newest epoch, an announcement, a site's ack, or what the sender or a receiver says of
-    itself."""
+    """The newest epoch, an announcement, a pause, a site's ack, or what the sender or a receiver
+    says of itself."""
     stream: str
     site: str = ""
     """Of an ack, and of a receiver."""
@@ -192,7 +192,7 @@ class Channel(ABC):
     @abstractmethod
     def put_note(self, note: Note, data: bytes | None) -> None:
         """Write a note, in place of the one that is there. None: delete it, if there is one; only
-        acks and announcements are deleted."""
+        acks, announcements and pauses are deleted."""
 
     @abstractmethod
     def note(self, note: Note) -> bytes | None:
@@ -201,9 +201,9 @@ class Channel(ABC):
 
     @abstractmethod
     def notes(self, folder: Literal["heads", "acks"], stream: str | None = None) -> Notes:
-        """Return the version of each head and announcement, or of each ack: of all streams in one
-        request (per :data:`PAGE` notes), which jobs make at every tick. ``stream``: of acks, those
-        of one stream."""
+        """Return the version of each head, announcement and pause, or of each ack: of all streams
+        in one request (per :data:`PAGE` notes), which jobs make at every tick. ``stream``: of
+        acks, those of one stream."""
 
     def read_acks(self, stream: str) -> dict[str, bytes]:
         """Return the acks of a stream, by site."""

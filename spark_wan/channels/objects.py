@@ -4,6 +4,7 @@
     log/<stream>/<epoch, 20 digits>.json        manifests, created only if absent
     heads/<stream>.json                         changes with every manifest of the stream
     heads/<stream>.again                        epochs were announced again
+    heads/<stream>.pause                        nothing of it is to be delivered
     frames/<stream>/<attempt>-<index>.frame     frames; only a manifest makes them count
     acks/<stream>/<site>.json                   the newest ack of each site
     senders/<stream>.json                       the sender's record
@@ -54,6 +55,7 @@ _IN_LOG = re.compile(r"log/[^/]+/(\d{20})\.(?:json|again\.\d+)")
 _NOTES: dict[Kind, str] = {
     "head": "heads/{}.json",
     "again": "heads/{}.again",
+    "pause": "heads/{}.pause",
     "ack": "acks/{}/{}.json",
     "sender": "senders/{}.json",
     "receiver": "receivers/{}/{}.json",

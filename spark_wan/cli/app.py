@@ -7,6 +7,8 @@
     spark-wan receive  --config topology.yaml --site B  run the receiver of a site
     spark-wan status   --config topology.yaml           show how far behind each site is; no Spark
     spark-wan remove   --config topology.yaml STREAM    remove a stream that is no longer written
+    spark-wan pause    --config topology.yaml --site A  have no site take what a site sends
+    spark-wan resume   --config topology.yaml --site A  have them go on
     spark-wan sync     --config topology.yaml --table T --site B
                                                         give a site a copy of a table
     spark-wan verify   --config topology.yaml --table T
@@ -28,6 +30,7 @@ from __future__ import annotations
 import typer
 
 from spark_wan.cli.backup import adopt, backup
+from spark_wan.cli.control import pause, resume
 from spark_wan.cli.demo import demo
 from spark_wan.cli.drawing import topology
 from spark_wan.cli.jobs import receive, send
@@ -47,6 +50,8 @@ COMMANDS = {
         validate,
         topology,
         status,
+        pause,
+        resume,
         sync,
         verify,
         undo,

@@ -22,6 +22,7 @@ from spark_wan.apply.adopt import Adoption
 from spark_wan.apply.replace import Outcome
 from spark_wan.cli.options import Format
 from spark_wan.cli.status_view import StatusView, describe_rows
+from spark_wan.control.verbs import ControlAnswer
 from spark_wan.drawing.graph import Graph
 from spark_wan.errors import WanError, install_command
 from spark_wan.runtime.progress import Progress
@@ -33,6 +34,7 @@ from spark_wan.topology.model import Site, Stream, Table, Topology
 from spark_wan.topology.routes import Serving, all_streams
 from spark_wan.units import format_bytes, format_duration, milliseconds
 from spark_wan.wire.certificate import Certificate
+from spark_wan.wire.control import PAUSE
 
 if TYPE_CHECKING:
     from spark_wan.receiver.stream import TableStatus
@@ -105,6 +107,10 @@ class JsonOutput:
 
     def removed(self, stream: str, channels: Sequence[str]) -> None:
         self._print({"removed": stream, "channels": list(channels)})
+
+    def controlled(self, answer: ControlAnswer, capture: bool = False) -> None:
+        fields = {"verb": answer.verb, "site": answer.site, "changed": answer.changed}
+        self._print({**fields, "generation": answer.generation, "streams": list(answer.streams)})
 
     def copy_requested(self, by: Serving) -> None:
         asked = {"table": by.table.name, "site": by.site, "from": by.sender.site}
@@ -246,6 +252,27 @@ class TextOutput:
     def removed(self, stream: str, channels: Sequence[str]) -> None:
         for channel in channels:
             self.console.print(Text(f"removed {stream} from {channel}"))
+
+    def controlled(self, answer: ControlAnswer, capture: bool = False) -> None:
+        is_pause = answer.verb == PAUSE
+        state = "paused" if is_pause else "running"
+        for stream in answer.streams:
+            told = f"{stream}: {state}" if answer.changed else f"{stream}: {state} already"
+            self.console.print(Text(told))
+        if not is_pause:
+            return
+        added = (
+            "Within half a minute, the sender adds nothing to the channel, either: the source must "
+            "keep its history until then"
+            if capture
+            else "The sender goes on to add to the channel"
+        )
+        self.console.print(
+            Text(
+                "What a site has begun to apply, it applies; after that it takes nothing until "
+                f"`spark-wan resume`. {added}."
+            )
+        )
 
     def copy_requested(self, by: Serving) -> None:
         job = "sender" if by.by_writer else "receiver"

@@ -25,6 +25,7 @@ from spark_wan.status.reports import (
     NO_ANSWER,
     NOT_SERVED,
     NOTHING_SENT,
+    PAUSED,
     STATES,
     STOPPED,
     UNKNOWN,
@@ -38,6 +39,7 @@ from spark_wan.units import format_bytes, format_duration
 
 _STYLES = {
     HELD: "red",
+    PAUSED: "yellow",
     NO_ANSWER: "red",
     UNKNOWN: "red",
     STOPPED: "yellow",
@@ -156,6 +158,13 @@ class StatusView:
         if stream.sender_problem:
             yield Text(stream.sender_problem, "yellow")
         sender, at = stream.sender, stream.from_site or "its sender"
+        if stream.paused is not None:
+            what = "nothing is added or taken" if stream.paused.capture else "nothing is taken"
+            yield Text(
+                f"paused by {stream.paused.by}{self._since(stream.paused.since_ms)}: {what} until "
+                f"`spark-wan resume` at {at}",
+                "yellow",
+            )
         if sender is None:
             return
         if sender.held is not None:

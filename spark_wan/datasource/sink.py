@@ -31,6 +31,7 @@ from spark_wan.datasource.options import SinkOptions
 from spark_wan.datasource.orphans import is_orphan
 from spark_wan.errors import WanError
 from spark_wan.events.columns import check_columns, check_keys
+from spark_wan.log.notes import pause
 from spark_wan.log.stream_log import StreamLog
 from spark_wan.log.writer import remove_unnamed
 from spark_wan.sender.ack_timeouts import AckTimeouts
@@ -166,6 +167,8 @@ class EventsSink:
                 log.warning("%s: cannot collect its acks: %s", options.stream, cause)
             if waits_for is None or timeouts.ends_wait(waits_for):
                 break
+            if pause(stream.channel, stream.stream) is not None:
+                break  # no ack can come: the pause may last for days
             if time.monotonic() >= end:
                 timeouts.wait_failed(waits_for)
                 break

@@ -118,6 +118,7 @@ class WanStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                     "checkpoint."
                 )
         ends = self.bounded(ends)
+        ends = {stream: end for stream, end in ends.items() if stream not in self._heads.paused}
         starts = {**dict.fromkeys(ends, 0), **start["streams"]}
         if isinstance(limit, (ReadMaxBytes, ReadMaxFiles)):
             ends = self._limited(starts, ends, limit)

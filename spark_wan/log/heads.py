@@ -68,6 +68,8 @@ class Heads:
         """What that listing showed."""
         self._ended: dict[str, str] = {}
         """Streams without manifests -> tag of the head that is left."""
+        self.paused: frozenset[str] = frozenset()
+        """Streams of which nothing is to be taken, by the last :meth:`tags`."""
 
     def __reduce__(self) -> tuple[Any, ...]:  # Spark pickles the readers of its streaming queries
         return Heads, (self.channel,)
@@ -80,7 +82,9 @@ class Heads:
         every tick; at first, and now and then, one for all logs.
         """
         with self._lock:
-            notes = self.channel.notes("heads").items()
+            listed = self.channel.notes("heads")
+            notes = listed.items()
+            self.paused = frozenset(note.stream for note in listed if note.kind == "pause")
             heads = {note.stream: version.tag for note, version in notes if note.kind == "head"}
             again = {note.stream: version.tag for note, version in notes if note.kind == "again"}
             if not self.channel.orders_appends and self._is_listing_due():

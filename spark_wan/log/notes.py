@@ -1,5 +1,5 @@
-"""What the notes of a stream mean: acks, head, announcement, and what its sender and its receivers
-say of themselves.
+"""What the notes of a stream mean: acks, head, announcement, pause, and what its sender and its
+receivers say of themselves.
 
 All are replaced as a whole. A head and an announcement (:mod:`spark_wan.wire.head`) are hints: one
 that is damaged is none. What jobs say of themselves is for reports; ``wait_for_ack`` uses that of
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from spark_wan.channels.base import Channel, Note, Version
 from spark_wan.errors import NewerRecordError
-from spark_wan.wire.head import Announcement, Head
+from spark_wan.wire.head import Announcement, Head, Pause
 from spark_wan.wire.receiver_record import ReceiverRecord
 from spark_wan.wire.sender_record import SenderRecord
 
@@ -42,6 +42,26 @@ def announced(channel: Channel, stream: str) -> tuple[int, int] | None:
 def withdraw(channel: Channel, stream: str) -> None:
     """Delete the stream's announcement, once it is answered."""
     channel.put_note(Note("again", stream), None)
+
+
+UNREADABLE_PAUSE = Pause(0, "somebody", 0)
+"""A pause that is there, and cannot be read."""
+
+
+def put_pause(channel: Channel, stream: str, pause: Pause | None) -> None:
+    """Have no site take anything of the stream; None: have them go on."""
+    channel.put_note(Note("pause", stream), None if pause is None else pause.encode())
+
+
+def pause(channel: Channel, stream: str) -> Pause | None:
+    """Return the pause of a stream, if it is paused."""
+    data = channel.note(Note("pause", stream))
+    return None if data is None else Pause.of(data) or UNREADABLE_PAUSE
+
+
+def paused(channel: Channel) -> set[str]:
+    """Return the streams that are paused."""
+    return {note.stream for note in channel.notes("heads") if note.kind == "pause"}
 
 
 def put_ack(channel: Channel, stream: str, site: str, data: bytes) -> None:

@@ -132,6 +132,8 @@ class ChannelStreams:
         idle: dict[str, Due] = {}
         for name, listing in listings.items():
             each = Due(self.site, self.get(name), listing)
+            if name in self.paused:
+                continue
             if not each.stream.is_done(listing):
                 if each.stream.is_due(listing):
                     self._add(each, due)
@@ -143,10 +145,15 @@ class ChannelStreams:
             # Another receiver of this site may have left the stream held, and ended.
             if self._is_acked_as_held(idle[name].listing.log):
                 self._add(idle[name], due)
-        for name, listing in listings.items():
+        for name in listings.keys() - self.paused:
             for forward in self.get(name).forwards:
-                forward.give(listing)
+                forward.give(listings[name])
         return due
+
+    @property
+    def paused(self) -> frozenset[str]:
+        """The streams of which nothing is to be taken, by the last listing."""
+        return self._heads.paused if self._heads is not None else frozenset()
 
     def _listed(self, channel: Channel) -> dict[str, Listing]:
         """Return what each stream has. Only what changed since the last call is listed."""

@@ -40,8 +40,8 @@ class InboundTables:
             return self._tables[name]
 
     def cut_off(self) -> list[InboundTable]:
-        """Note that a channel is out of reach. Return the tables whose targets were not read for
-        long."""
+        """Note that a channel is out of reach, or paused. Return the tables whose targets were not
+        read for long."""
         with self._lock:
             found = [table for table in self._tables.values() if table.must_read()]
         for table in found:
@@ -73,8 +73,7 @@ class InboundChannel(Activity):
             if self.available_now:
                 raise
             log.warning("%s", error)
-            for table in self.tables.cut_off():
-                self.scheduler.wake(table)
+            self._cut_off()
             return Next(max(UNREACHABLE_INTERVAL, self.pace.wait()))
         if self.streams.is_empty and not self._waits:
             log.warning(
@@ -90,8 +89,15 @@ class InboundChannel(Activity):
             table.give(streams)
             self.scheduler.add(table)
             self.scheduler.wake(table)
+        if self.streams.paused:
+            self._cut_off()
         if not self.available_now:
             return Next(min(self.pace.wait(), self.streams.keep_records()))
         if self.streams.refused is not None:
             raise self.streams.refused
         return None
+
+    def _cut_off(self) -> None:
+        """Have targets read for which nothing may come for long."""
+        for table in self.tables.cut_off():
+            self.scheduler.wake(table)

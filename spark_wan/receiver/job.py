@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from spark_wan.channels.base import Version
 from spark_wan.channels.registry import open_channel, prepare_all
+from spark_wan.control.keeper import ControlKeeper
 from spark_wan.delta.sessions import CurrentSession, job_session
 from spark_wan.errors import TopologyError
 from spark_wan.forward.job import Forwards
@@ -167,7 +168,12 @@ class Receiver:
                 finally:
                     note_stop(handle, [*forwards.channels, *(each.streams for each in channels)])
 
-            handle.begin([*channels, writer, self._maintenance(handle), requests], last=last)
+            activities = [*channels, writer, self._maintenance(handle), requests]
+            if self.topology.senders_at(self.site.name):  # what is forwarded may be paused
+                control = ControlKeeper(self.topology, self.site)
+                control.enforce()
+                activities.append(control)
+            handle.begin(activities, last=last)
         return handle
 
     def _requests(self) -> Mapping[str, Synchronizer]:

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 READ_INTERVAL = 3_600.0
-"""Seconds between looks at a target while a channel is out of reach."""
+"""Seconds between looks at a target while a channel is out of reach, or paused."""
 
 _Work = Generator[None, None, None]
 """The work on a table. It stops where a mark waits for the ledger, perhaps for another worker."""
@@ -72,7 +72,7 @@ class InboundTable(Activity):
     synchronizer: Synchronizer | None = None
     """Asks for copies of the table; None: people do."""
     cut_off: bool = False
-    """A channel is out of reach."""
+    """A channel is out of reach, or paused."""
     _maintained: bool = False
     _due: dict[str, Due] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -110,7 +110,7 @@ class InboundTable(Activity):
         return Found(self._maintain) if self._is_ledger_grown() else None
 
     def must_read(self) -> bool:
-        """Whether to read the target, while a channel is out of reach: log cleanup may soon take
+        """Whether to read the target, while a channel is cut off: log cleanup may soon take
         commits of it that the ledger has not seen."""
         is_old = time.monotonic() - self._read_at >= READ_INTERVAL
         return is_old and self._ledger is not None

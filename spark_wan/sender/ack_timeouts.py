@@ -106,7 +106,12 @@ class AckTimeouts:
             unmet = waits_for  # it is for other sites than the later ones
         timeout = self._timeout(unmet) if unmet is not None else None
         self._renew_alert(timeout)
-        if timeout is None or self.acks.clock() - timeout.published < self.acks.ack_timeout:
+        if timeout is None:
+            return
+        owed = max(timeout.published, self.acks.paused_until)
+        if self.acks.clock() - owed < self.acks.ack_timeout:
+            return
+        if self.alert is None and self.acks.is_paused():
             return
         known = waits_for is not None and timeout.epoch < waits_for.epoch
         if self._decided(timeout) == "continue" or known:

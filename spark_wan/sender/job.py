@@ -7,7 +7,7 @@ other.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
 from typing import TYPE_CHECKING
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from spark_wan.capture.source import DeltaSource
 from spark_wan.capture.tasks import CapturedTable
 from spark_wan.channels.registry import open_channel, prepare_all
+from spark_wan.control.keeper import ControlKeeper
 from spark_wan.delta.sessions import CurrentSession
 from spark_wan.errors import TopologyError
 from spark_wan.ledger.tables import LedgerTables
@@ -41,6 +42,7 @@ from spark_wan.topology.model import Table, Topology, stream_name
 from spark_wan.topology.routes import Serving, reached, served_by
 from spark_wan.topology.signing import sending_trust
 from spark_wan.units import milliseconds
+from spark_wan.wire.control import Rule
 from spark_wan.wire.decisions import Decisions
 from spark_wan.wire.ledger import DeadLetter
 
@@ -151,6 +153,9 @@ class Sender:
             copies=self.site.max_copies,
         )
         first_looks = None if available_now else FirstLooks(handle.scheduler.wake)
+        # Before anything is added to a stream that is to be paused from its beginning.
+        control = ControlKeeper(self.topology, self.site)
+        control.enforce()
         streams = [
             self._stream(
                 handle,
@@ -159,6 +164,7 @@ class Sender:
                 watch=watches[sender.channel],
                 available_now=available_now,
                 first_looks=first_looks,
+                pause=partial(control.pause_of, sender.name, table.name),
             )
             for sender, table in self.streams
         ]
@@ -176,7 +182,7 @@ class Sender:
         if available_now:
             handle.begin([*streams, *(CopiesNow(each.copies) for each in channels if each.copies)])
         else:
-            handle.begin([*streams, *channels], last=lambda _: note_stop(handle, channels))
+            handle.begin([*streams, *channels, control], last=lambda _: note_stop(handle, channels))
         return handle
 
     def _stream(
@@ -188,6 +194,7 @@ class Sender:
         watch: AckWatch,
         available_now: bool,
         first_looks: FirstLooks | None = None,
+        pause: Callable[[], Rule | None] = lambda: None,
     ) -> OutboundStream:
         settings = self._settings(sender, table)
         status, session = StreamStatus(settings.stream, table.name), CurrentSession()
@@ -232,6 +239,7 @@ class Sender:
                 watch.channel, settings.stream, fingerprint, milliseconds, by_sink=by_sink
             ),
             on_ack_timeout=self.on_ack_timeout or sender.on_ack_timeout,
+            pause=pause,
         )
 
     def _copies(

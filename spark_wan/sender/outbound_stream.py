@@ -28,6 +28,7 @@ from spark_wan.sender.record import SenderRecordKeeper
 from spark_wan.sender.sweep import Sweep
 from spark_wan.steps import Steps, reached, run
 from spark_wan.units import milliseconds
+from spark_wan.wire.control import Rule
 from spark_wan.wire.manifest import EVENTS, Manifest
 
 if TYPE_CHECKING:
@@ -145,6 +146,8 @@ class OutboundStream(Activity):
     record: SenderRecordKeeper | None = None
     """None: no record of the stream is kept."""
     on_ack_timeout: Decide = "wait"
+    pause: Callable[[], Rule | None] = lambda: None
+    """Returns what pauses the stream, if anything does."""
     forwarding_held: str | None = None
     """Why the forwarder that publishes the stream, beside this activity, adds nothing."""
     _holds: dict[str, _Hold] = field(default_factory=dict)
@@ -174,7 +177,7 @@ class OutboundStream(Activity):
             self._collect_acks(spark)
         if self._is_blocking(spark):
             return Next(ACK_POLL_INTERVAL)
-        if self.publisher is None:
+        if self.publisher is None or self._is_capture_paused():
             return Next(self.pace.wait())
         hold = self._holds.get("publishing")
         if hold is not None and (wait := hold.left()):
@@ -191,7 +194,7 @@ class OutboundStream(Activity):
     def _look_once(self, spark: SparkSession) -> Turn:
         """Look in a run with ``available_now``, which ends with the version that was the newest at
         its start, however fast other writers are."""
-        if self.publisher is None:
+        if self.publisher is None or self._is_capture_paused():
             self._collect_acks(spark, max_age=ACK_POLL_INTERVAL)
             return None
         if self._through is None:
@@ -203,6 +206,10 @@ class OutboundStream(Activity):
                 self._collect_acks(spark, max_age=ACK_POLL_INTERVAL)
                 return None
         return self._plan(self.publisher, spark)
+
+    def _is_capture_paused(self) -> bool:
+        pause = self.pause()
+        return pause is not None and pause.capture
 
     def _must_collect_acks(self) -> bool:
         """Whether there are new acks, something is overdue, or a fault may have passed. Costs no
@@ -350,7 +357,8 @@ class OutboundStream(Activity):
 
     def _is_blocking(self, spark: SparkSession) -> bool:
         """Whether ``block_on_ack`` still waits for the ack policy to be met."""
-        if self._blocking is None:
+        if self._blocking is None or self.pause() is not None:
+            self._blocking = None
             return False
         published, until = self._blocking
         if not self.acks.done(published):

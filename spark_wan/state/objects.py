@@ -8,7 +8,8 @@ number, so that none replaces what another one writes at the same moment.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from functools import cached_property
 from typing import Any
 
@@ -18,7 +19,11 @@ from obstore.exceptions import AlreadyExistsError, BaseError
 from spark_wan.channels.object_store import advice, first_line, open_store
 from spark_wan.errors import ChannelError
 
-_ENTRY = re.compile(r"/[0-9]{20}\.json$")
+_ENTRY = re.compile(r"/([0-9]{20})\.json$")
+
+
+def _entry(name: str, number: int) -> str:
+    return f"{name}/{number:020d}.json"
 
 
 class StateObjects:
@@ -51,11 +56,44 @@ class StateObjects:
 
     def append(self, name: str, data: bytes) -> None:
         """Add an entry to the log ``<name>/``. Raises ChannelError when it cannot be written."""
+        number = 1 + max(self.numbers(name), default=0)
+        while not self.create(name, number, data):
+            number += 1
+
+    def create(self, name: str, number: int, data: bytes) -> bool:
+        """Add an entry to a log under a number, unless there is one. Returns whether it was added.
+        Raises ChannelError when it cannot be written."""
         try:
-            paths = self._paths(name)
-            number = 1 + (int(paths[-1].rpartition("/")[2].partition(".")[0]) if paths else 0)
-            while not self._create(f"{name}/{number:020d}.json", data):
-                number += 1
+            obstore.put(self._store, _entry(name, number), data, mode="create")
+        except AlreadyExistsError:
+            return False
+        except (BaseError, OSError, ValueError, TypeError) as error:
+            raise self._failed("write", name, error) from error
+        return True
+
+    def numbers(self, name: str) -> list[int]:
+        """Return the numbers of a log's entries, ascending. Raises ChannelError."""
+        try:
+            return [int(_ENTRY.findall(path)[0]) for path in self._paths(name)]
+        except (BaseError, OSError, ValueError, TypeError) as error:
+            raise self._failed("read", name, error) from error
+
+    def entry(self, name: str, number: int) -> tuple[str, bytes] | None:
+        """Return an entry of a log, with its URL; None: there is none. Raises ChannelError."""
+        path = _entry(name, number)
+        try:
+            return f"{self.url}/{path}", bytes(obstore.get(self._store, path).bytes())
+        except FileNotFoundError:
+            return None
+        except (BaseError, OSError, ValueError, TypeError) as error:
+            raise self._failed("read", name, error) from error
+
+    def delete_entries(self, name: str, numbers: Iterable[int]) -> None:
+        """Delete entries of a log. Raises ChannelError."""
+        try:
+            for number in numbers:
+                with suppress(FileNotFoundError):
+                    obstore.delete(self._store, _entry(name, number))
         except (BaseError, OSError, ValueError, TypeError) as error:
             raise self._failed("write", name, error) from error
 
@@ -76,13 +114,6 @@ class StateObjects:
         return sorted(
             meta["path"] for page in pages for meta in page if _ENTRY.search(meta["path"])
         )
-
-    def _create(self, path: str, data: bytes) -> bool:
-        try:
-            obstore.put(self._store, path, data, mode="create")
-        except AlreadyExistsError:
-            return False
-        return True
 
     def _failed(self, verb: str, name: str, error: Exception) -> ChannelError:
         return ChannelError(

@@ -16,7 +16,7 @@ from spark_wan.channels.parallel import in_order
 from spark_wan.channels.registry import open_channel
 from spark_wan.delta.sql import quoted, reference
 from spark_wan.errors import ChannelError, NewerRecordError, UntrustedError, WanError
-from spark_wan.log.notes import ack, ack_versions, receiver_record
+from spark_wan.log.notes import ack, ack_versions, pause, paused, receiver_record
 from spark_wan.log.progress import acked_through
 from spark_wan.log.stream_log import StreamLog, read_acks
 from spark_wan.runtime.progress import ms_left, rows_per_s
@@ -31,10 +31,21 @@ from spark_wan.wire.receiver_record import ReceiverRecord
 from spark_wan.wire.records import LongWork
 from spark_wan.wire.sender_record import SenderRecord
 
-HELD, NO_ANSWER, NOT_SERVED = "held", "no answer", "no longer served"
+HELD, PAUSED = "held", "paused"
+NO_ANSWER, NOT_SERVED = "no answer", "no longer served"
 LATE, STOPPED, UNKNOWN = "late", "stopped", "unknown"
 UP_TO_DATE, NOTHING_SENT = "up to date", "nothing sent yet"
-STATES = (HELD, NO_ANSWER, UNKNOWN, STOPPED, NOT_SERVED, LATE, UP_TO_DATE, NOTHING_SENT)
+STATES = (
+    HELD,
+    NO_ANSWER,
+    UNKNOWN,
+    STOPPED,
+    PAUSED,
+    NOT_SERVED,
+    LATE,
+    UP_TO_DATE,
+    NOTHING_SENT,
+)
 """What a link can be, the worst first:
 
 ================  ================================================================================
@@ -42,6 +53,7 @@ held              the sender or the site holds the stream, and says why
 no answer         the site has owed an ack for longer than the sender's ``ack_timeout``
 unknown           the sender was to say something and has not: it was killed, or has no network
 stopped           the sender was stopped; what the source has had since is not known
+paused            somebody has paused the stream: the site takes nothing until it is resumed
 no longer served  the site is no remote of the sender any more
 late              something waits: for the site, or for the sender
 up to date        the site has all that the sender knows of
@@ -180,6 +192,21 @@ class SenderReport:
 
 
 @dataclass(frozen=True)
+class PauseReport:
+    """A pause of a stream."""
+
+    by: str
+    """Who asked for it."""
+    since_ms: int
+    """Since when, in milliseconds since 1970 UTC, by the clock where it was asked for."""
+    capture: bool
+    """Whether the sender adds nothing to the stream, either."""
+    generation: int
+    """The number of the request in the control log of the sending site; 0: the pause cannot be
+    read."""
+
+
+@dataclass(frozen=True)
 class StreamReport:
     """How far one stream is published, what holds it at the sender, and how far each addressee
     is."""
@@ -203,6 +230,8 @@ class StreamReport:
     sites: tuple[SiteReport, ...] = ()
     problem: str | None = None
     """Why the stream's log cannot be read."""
+    paused: PauseReport | None = None
+    """None: the stream is not paused."""
 
 
 @dataclass(frozen=True)
@@ -265,6 +294,7 @@ class _Reading:
     """The stream in the topology."""
     answered: Mapping[str, Version]
     """The version of each site's ack."""
+    is_paused: bool = False
 
     @property
     def served(self) -> Sequence[str]:
@@ -335,13 +365,19 @@ class StatusReader:
             if _exists(url):
                 channel = open_channel(url, sender.storage)
                 epochs, acks = channel.epochs(), ack_versions(channel)
+                now_paused = paused(channel)
                 names = sorted({*planned, *epochs})
 
                 def read(name: str) -> StreamReport | None:
                     plan = planned.get(name)
                     of = plan.sender if plan is not None else sender
                     reading = _Reading(
-                        name, channel, sender=of, planned=plan, answered=acks.get(name, {})
+                        name,
+                        channel,
+                        sender=of,
+                        planned=plan,
+                        answered=acks.get(name, {}),
+                        is_paused=name in now_paused,
                     )
                     try:
                         return self._stream(reading, epochs.get(name, []))
@@ -367,6 +403,10 @@ class StatusReader:
     def _stream(self, reading: _Reading, epochs: Sequence[int]) -> StreamReport | None:
         """Return the report of a stream with these epochs; None: of copies that were all taken."""
         report = self._with_sender(_unpublished(reading.name, reading.planned), reading)
+        found = pause(reading.channel, reading.name) if reading.is_paused else None
+        if found is not None:
+            paused = PauseReport(found.by, found.since, found.capture, found.generation)
+            report = replace(report, paused=paused)
         if not epochs:
             return with_states(report)
         log = StreamLog(reading.channel, reading.name)
@@ -607,8 +647,9 @@ def _work(work: LongWork | None, written: int) -> WorkReport | None:
 
 def with_states(stream: StreamReport) -> StreamReport:
     """Return a report whose sites have their state."""
-    if stream.sender is not None and stream.sender.held is not None:
-        # What the sites wait for may be what the sender does not send.
+    held = stream.sender is not None and stream.sender.held is not None
+    if held or stream.paused is not None:
+        # What the sites wait for may be what the sender does not send, or they may not take it.
         sites = [replace(site, overdue_since_ms=None) for site in stream.sites]
     else:
         sites = [*stream.sites]
@@ -624,12 +665,15 @@ def _state(stream: StreamReport, site: SiteReport) -> str:
         return HELD
     if site.overdue_since_ms is not None:
         return NO_ANSWER
-    if site.backlog_epochs:
+    if site.backlog_epochs and stream.paused is None:
         return LATE
+    # Also where it is paused: a sender goes on to add to a paused stream.
     if sender is not None and sender.stopped_ms is not None:
         return STOPPED
     if sender is not None and sender.silent_since_ms is not None:
         return UNKNOWN
+    if stream.paused is not None:
+        return PAUSED
     if site.lacks_before is not None or (sender is not None and sender.waiting):
         return LATE
     return UP_TO_DATE if stream.epoch else NOTHING_SENT

@@ -1,4 +1,5 @@
-"""Small objects of a channel in a directory or an object store: its marker, heads, announcements.
+"""Small objects of a channel in a directory or an object store: its marker, heads, announcements,
+pauses.
 
 ``wan-channel.json``, the marker, says what the place is. A JSON object:
 
@@ -22,6 +23,18 @@
 ``epoch``    int     from this epoch on
 ``attempt``  int     from 1
 ===========  ======  ==============================================================================
+
+``heads/<stream>.pause``, a pause, says that no site is to take anything of the stream, in every
+kind of channel. That it is there says it; what is in it is for people. A JSON object:
+
+==============  ======  ===========================================================================
+``version``     int     1
+``generation``  int     the entry of the control log that asked for it
+                        (:mod:`spark_wan.wire.control`)
+``by``          string  who asked
+``since``       int     when, in milliseconds since 1970 UTC
+``capture``     bool    true: the sender adds nothing to the stream, either
+==============  ======  ===========================================================================
 
 Heads and announcements are hints: one that cannot be read, or that requires what is unknown, is
 none. Unknown fields are ignored (:mod:`spark_wan.wire.records`).
@@ -62,7 +75,7 @@ def check_marker(data: bytes) -> None:
 
 @dataclass(frozen=True)
 class Hint:
-    """A head or an announcement."""
+    """A head, an announcement or a pause."""
 
     def encode(self) -> bytes:
         return json.dumps({"version": VERSION, **asdict(self)}).encode()
@@ -95,3 +108,13 @@ class Announcement(Hint):
 
     epoch: int
     attempt: int
+
+
+@dataclass(frozen=True)
+class Pause(Hint):
+    """Says that no site is to take anything of a stream."""
+
+    generation: int
+    by: str
+    since: int
+    capture: bool = False

@@ -25,6 +25,7 @@ from spark_wan.sender.outbound_stream import StreamStatus
 from spark_wan.status.reports import (
     STATES,
     ChannelReport,
+    PauseReport,
     SenderReport,
     SiteReport,
     StreamReport,
@@ -215,6 +216,7 @@ def names_in(text: str) -> set[str]:
     [
         ("A channel", ChannelReport),
         ("A stream", StreamReport),
+        ("A pause", PauseReport),
         ("A sender", SenderReport),
         ("A site", SiteReport),
     ],
@@ -306,7 +308,8 @@ def test_the_settings_in_tables_of_the_page_of_sizes_exist_with_their_defaults()
 
 def test_the_names_with_underscores_on_the_pages_exist() -> None:
     """Settings, fields of statuses, tables and columns of the ledger, and the Python API."""
-    kinds = (Site, Sender, Table, ChannelReport, StreamReport, SenderReport, SiteReport)
+    reports = (ChannelReport, StreamReport, PauseReport, SenderReport, SiteReport)
+    kinds = (Site, Sender, Table, *reports)
     known = {field.name for kind in (*kinds, StreamStatus, TableStatus) for field in fields(kind)}
     for table, columns in ledger.SCHEMAS.items():
         known |= {table, *(column.split()[0] for column in columns.split(", "))}

@@ -20,6 +20,9 @@ from spark_wan.wire.topic_state import Epoch, parse_path
 DISCARDED_AT_ONCE = 500_000
 """Size of the paths of frames that an operation discards together, at most: one record."""
 
+_AMONG_ACKS = (*BY_SITE, "pause")
+"""Kinds of notes that the topic of acks has: those that several processes write."""
+
 
 class TopicChannel(Topics):
     """Channel on topics, whose keeper deletes what no reader needs any more."""
@@ -172,7 +175,7 @@ class TopicChannel(Topics):
     def put_note(self, note: Note, data: bytes | None) -> None:
         if note.kind == "head":
             return  # read from the log
-        if note.kind in BY_SITE:
+        if note.kind in _AMONG_ACKS:
             self._put_acks({note: data})
         elif note.kind == "sender":
             self._put_sender_record(note.stream, data or b"")
@@ -196,7 +199,7 @@ class TopicChannel(Topics):
         self.keeper.keep_in_time()
 
     def note(self, note: Note) -> bytes | None:
-        if note.kind in BY_SITE:
+        if note.kind in _AMONG_ACKS:
             record = self._acks.fresh().get(note)
             return None if record is None else record.value
 
@@ -230,7 +233,12 @@ class TopicChannel(Topics):
                         notes[Note("again", name)] = Version(f"{state.announced}", 0.0)
             return notes
 
-        return self.log.fresh(heads)
+        pauses = {
+            note: Version(f"{record.offset} {record.time}", record.time)
+            for note, record in self._acks.fresh().items()
+            if note.kind == "pause"
+        }
+        return {**self.log.fresh(heads), **pauses}
 
     def read_acks(self, stream: str) -> dict[str, bytes]:
         return {

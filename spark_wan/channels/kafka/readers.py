@@ -17,7 +17,8 @@ T = TypeVar("T")
 
 MAX_KEY_BYTES = 1_024
 """Size of a key of the topic of acks, at most: two names, of up to 255 characters each."""
-_RECEIVER = "receiver"
+NO_SITE = "-"
+"""In the key of a note that has no site. No site has that name."""
 NO_ACK = b"?"
 """Value of a record that was too large for an ack."""
 
@@ -164,23 +165,27 @@ class LogReader(TopicReader):
 
 
 def ack_key(note: Note) -> bytes:
-    """Return the key of an ack, or of a receiver's record. Earlier versions take no notice of the
-    latter."""
-    suffix = f"/{_RECEIVER}" if note.kind == "receiver" else ""
-    return f"{note.stream}/{note.site}{suffix}".encode()
+    """Return the key of an ack, of a receiver's record, or of a pause. Earlier versions take no
+    notice of the latter two."""
+    suffix = "" if note.kind == "ack" else f"/{note.kind}"
+    return f"{note.stream}/{note.site or NO_SITE}{suffix}".encode()
 
 
 def _note_of(key: bytes) -> Note | None:
     """Return the note that has a key, if it is one of spark_wan's."""
     parts = key.decode(errors="replace").split("/") if len(key) <= MAX_KEY_BYTES else []
-    if not all(parts) or len(parts) not in (2, 3) or parts[2:] not in ([], [_RECEIVER]):
+    if not all(parts) or len(parts) not in (2, 3):
         return None
-    return Note("receiver" if parts[2:] else "ack", parts[0], parts[1])
+    if parts[2:] == ["pause"]:
+        return Note("pause", parts[0]) if parts[1] == NO_SITE else None
+    if parts[2:] == ["receiver"]:
+        return Note("receiver", parts[0], parts[1])
+    return Note("ack", parts[0], parts[1]) if len(parts) == 2 else None
 
 
 class AckReader(TopicReader):
-    """Reads the topic of acks, and keeps the newest ack of each stream and site, and the newest
-    record of each receiver.
+    """Reads the topic of acks, and keeps the newest ack of each stream and site, the newest record
+    of each receiver, and the pauses.
 
     Compaction deletes the record that was read last where the same site has acked once more, and
     so may a topic that was made again and compacted have none there. Which it is does not show, so
@@ -192,7 +197,7 @@ class AckReader(TopicReader):
         self._notes: dict[Note, Record] = {}
 
     def fresh(self) -> dict[Note, Record]:
-        """Return the acks and the receivers' records, as of this call."""
+        """Return the acks, the receivers' records and the pauses, as of this call."""
         with self._at_end():
             return dict(self._notes)
 

@@ -61,7 +61,9 @@ def test_all_rows_become_events_in_their_order() -> None:
 
 
 @pytest.mark.parametrize(
-    "tasks", [[[stored([1, 1])]], [[stored([1]), stored([1])]], [[stored([1])], [stored([2, 1])]]]
+    "tasks",
+    [[[stored([1, 1])]], [[stored([1]), stored([1])]], [[stored([1])], [stored([2, 1])]]],
+    ids=["a batch", "a task", "two tasks"],
 )
 def test_equal_keys_have_equal_hashes(tasks: Any) -> None:
     """In a batch, a task, and two tasks. Fails when the frames count although rows share a key."""

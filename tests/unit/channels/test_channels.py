@@ -8,6 +8,7 @@ from __future__ import annotations
 import pickle
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import pytest
 from fakes import STREAM, ack, manifest, publish
@@ -17,7 +18,10 @@ from spark_wan.errors import ManifestError, ManifestExists
 from spark_wan.log import notes
 from spark_wan.log.heads import Heads
 from spark_wan.log.stream_log import StreamLog
+from spark_wan.wire.head import Pause
 from spark_wan.wire.manifest import fingerprint
+
+PAUSE = Pause(1, "ann at here", 5)
 
 ATTEMPT = "c" * 32
 
@@ -279,6 +283,32 @@ def test_a_record_of_a_receiver_is_no_ack(channel: Channel) -> None:
     assert channel.notes("acks") == channel.notes("acks", STREAM) == before
     assert notes.acks(channel, STREAM) == {"seattle": b"ack"}
     assert notes.ack(channel, STREAM, "denver") is None and channel.foreign() == []
+
+
+# --- pauses
+
+
+def test_a_pause_is_there_until_it_is_deleted(channel: Channel) -> None:
+    """It belongs to its stream alone, shows in no log and no ack, and is not foreign."""
+    forwarded = f"chicago.west~{STREAM}"
+    heads = Heads(channel)
+    for _ in range(2):
+        notes.put_pause(channel, STREAM, PAUSE)
+        notes.put_pause(channel, forwarded, replace(PAUSE, generation=2))
+        assert (heads.tags(), heads.paused) == ({}, {STREAM, forwarded})
+        assert notes.pause(channel, STREAM) == PAUSE
+        assert notes.pause(channel, "other") is None
+        assert (channel.epochs(), notes.ack_versions(channel), channel.foreign()) == ({}, {}, [])
+        for _ in range(2):
+            notes.put_pause(channel, STREAM, None)
+        assert (notes.pause(channel, STREAM), notes.paused(channel)) == (None, {forwarded})
+
+
+def test_a_stream_that_is_removed_is_not_paused_any_more(channel: Channel) -> None:
+    publish(StreamLog(channel, STREAM), 1)
+    notes.put_pause(channel, STREAM, PAUSE)
+    channel.remove(STREAM)
+    assert notes.paused(channel) == set()
 
 
 # --- a log over it

@@ -13,8 +13,10 @@ from spark_wan.datasource import source as datasource
 from spark_wan.datasource.options import SourceOptions
 from spark_wan.datasource.source import WanStreamReader
 from spark_wan.errors import LogGapError
+from spark_wan.log.notes import put_pause
 from spark_wan.log.stream_log import StreamLog
 from spark_wan.topology.model import copy_name
+from spark_wan.wire.head import Pause
 
 BEFORE = {"streams": {STREAM: 5}, "again": {}}
 
@@ -73,3 +75,17 @@ def test_a_deleted_log_ends_a_query(monkeypatch: pytest.MonkeyPatch, channel: An
     channel.trim_manifest(STREAM, 5)
     with pytest.raises(LogGapError, match="ends at 0, but this query has read epoch 5"):
         reader(monkeypatch, channel).latestOffset(BEFORE, ReadAllAvailable())
+
+
+def test_b18_a_query_gets_nothing_of_a_paused_stream(
+    monkeypatch: pytest.MonkeyPatch, channel: Any
+) -> None:
+    """Neither one that has read of it before nor a new one."""
+    put_pause(channel, STREAM, Pause(1, "ann", 5))
+    publish(StreamLog(channel, STREAM), 6)
+    here = reader(monkeypatch, channel)
+    assert here.latestOffset(BEFORE, ReadAllAvailable())["streams"] == {STREAM: 5}
+    nothing = {"streams": {}, "again": {}}
+    assert here.latestOffset(nothing, ReadAllAvailable())["streams"] == {}
+    put_pause(channel, STREAM, None)
+    assert here.latestOffset(BEFORE, ReadAllAvailable())["streams"] == {STREAM: 6}

@@ -22,6 +22,7 @@ from fakes import (
     memory_channel,
     put_frame,
 )
+from inline import turns
 from waiting import LONG, until
 
 import spark_wan.sender.outbound_stream as stream_module
@@ -40,11 +41,13 @@ from spark_wan.log.stream_log import StreamLog
 from spark_wan.runtime.first_looks import FirstLooks
 from spark_wan.runtime.handle import JobHandle
 from spark_wan.runtime.pace import Pace
+from spark_wan.runtime.scheduler import Next
 from spark_wan.sender.acks import AckManager
 from spark_wan.sender.outbound_stream import OutboundStream, StreamStatus
 from spark_wan.sender.publish import CaptureSettings, Publisher
 from spark_wan.steps import run
 from spark_wan.topology.ack_policy import AckPolicy
+from spark_wan.wire.control import Rule
 from spark_wan.wire.frame import FrameHeader
 from spark_wan.wire.manifest import EVENTS
 
@@ -496,3 +499,18 @@ def test_the_acks_of_a_user_stream_are_collected_and_nothing_is_captured() -> No
     assert (here.status("clicks").published, here.status("clicks").held) == (1, None)
     assert here.channel.frames("clicks") == []
     assert here.tables["clicks"].calls == []
+
+
+def test_a_paused_capture_adds_nothing_until_it_is_resumed() -> None:
+    """A pause of the delivery alone does not stop it: what comes meanwhile queues in the
+    channel."""
+    here = Here(orders=0)
+    [stream] = here.streams
+    paused: list[Rule | None] = [Rule("east", None, True, True, generation=1, by="", at=0)]
+    stream.pause, stream.first_looks = lambda: paused[0], None
+    assert isinstance(stream.look(cast(Any, here.spark)), Next)
+    assert here.published("orders") == 0
+    for rule in (Rule("east", None, True, False, generation=2, by="", at=0), None):
+        paused[0] = rule
+        turns(stream, here.spark)
+        assert here.published("orders") == 1

@@ -15,9 +15,10 @@ from spark_wan.channels.object_store import ObjectStoreChannel
 from spark_wan.channels.registry import open_channel
 from spark_wan.cli.status import exit_code
 from spark_wan.errors import ChannelError, TopologyError
-from spark_wan.log.notes import put_ack, put_receiver_record
+from spark_wan.log.notes import put_ack, put_pause, put_receiver_record
 from spark_wan.status.reports import (
     ChannelReport,
+    PauseReport,
     ReceiverReport,
     SenderReport,
     SiteReport,
@@ -31,6 +32,7 @@ from spark_wan.topology.model import Topology, copy_name
 from spark_wan.topology.parsing import load_topology
 from spark_wan.wire.ack import Ack, Need
 from spark_wan.wire.frame import FrameRef
+from spark_wan.wire.head import Pause
 from spark_wan.wire.manifest import CAPTURE, COPY, EVENTS, CopyOf, Manifest
 from spark_wan.wire.receiver_record import ReceiverRecord
 from spark_wan.wire.records import LongWork
@@ -465,6 +467,29 @@ def test_the_states_of_a_link(topology: Topology) -> None:
     assert set(states(topology).values()) == {"held"}
 
 
+def test_a_paused_stream_is_paused_and_not_late(topology: Topology) -> None:
+    """A site owes no ack. But a sender that was killed is a fault all the same: it should go on to
+    add to the channel."""
+    publish(topology, 1, events=1, size=1)
+    answer(topology, "seattle", 1)
+    channel, later = open_channel(topology.sender("east").channel), 1_000_000
+    put_pause(channel, STREAM, Pause(4, "ann at here", 700, capture=True))
+    assert states(topology, later) == {"seattle": "paused", "denver": "paused"}
+    stream = flights(topology)
+    assert stream.paused == PauseReport("ann at here", 700, capture=True, generation=4)
+    assert stream.sites[1].overdue_since_ms is None and stream.sites[1].backlog_epochs == 1
+    record(topology, next_within=1_000)
+    assert set(states(topology, later).values()) == {"unknown"}
+    record(topology, stopped=800)
+    assert set(states(topology).values()) == {"stopped"}
+    record(topology, held="no change feed")
+    assert set(states(topology).values()) == {"held"}
+    put_pause(channel, STREAM, None)
+    record(topology)
+    assert states(topology) == {"seattle": "up to date", "denver": "late"}
+    assert flights(topology).paused is None
+
+
 def test_a_site_that_applies_a_large_epoch_is_not_overdue(
     topology: Topology, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -538,6 +563,7 @@ def test_a_site_that_was_added_to_a_user_stream_lacks_the_events_before(
         ("no answer", "up to date", 4),
         ("unknown", "late", 4),
         ("late", "stopped", 4),
+        ("paused", "late", 0),
     ],
 )
 def test_the_exit_code_says_what_is_wrong(seattle: str, denver: str, code: int) -> None:

@@ -1,0 +1,58 @@
+"""What a running job of a site does about control: it reads the control log now and then, has the
+channels say what that wants, and knows which captures are paused."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from spark_wan.control.enforce import enforce
+from spark_wan.errors import WanError
+from spark_wan.runtime.scheduler import Activity, Next
+from spark_wan.state.control import ControlLog
+from spark_wan.topology.model import Site, Topology
+from spark_wan.wire.control import Control, Rule
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+log = logging.getLogger(__name__)
+
+CONTROL_INTERVAL = 30.0
+"""Seconds between looks at the control log. One costs a request to the state, and one to each
+channel of the site's senders."""
+
+
+@dataclass(eq=False)
+class ControlKeeper(Activity):
+    """Keeps the channels of a site's senders as its control log wants them."""
+
+    topology: Topology
+    site: Site
+    control: Control = field(default_factory=Control)
+    """What is wanted, by the last look that succeeded."""
+    _refused: bool = False
+
+    def __post_init__(self) -> None:
+        self.name = f"control of site {self.site.name}"
+        self._log = ControlLog(self.site.state, self.site.storage)
+
+    def look(self, spark: SparkSession) -> Next:
+        self.enforce()
+        return Next(CONTROL_INTERVAL)
+
+    def enforce(self) -> None:
+        """Read the log, and have the channels say what it wants. What cannot be read or written is
+        logged, and tried again with the next look: what was paused before stays so."""
+        try:
+            self.control = enforce(self.topology, self.site.name, self._log)
+            self._refused = False
+        except WanError as error:
+            level = logging.DEBUG if self._refused else logging.WARNING
+            log.log(level, "%s: %s", self.name, error)
+            self._refused = True
+
+    def pause_of(self, sender: str, table: str) -> Rule | None:
+        """Return what pauses a stream; None: nothing."""
+        return self.control.pause_of(sender, table)

@@ -1,0 +1,79 @@
+"""``spark-wan pause`` and ``resume``: what they print, and what the status shows."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+from fakes import publish
+from sites import NEWARK, Sites
+
+from spark_wan.channels.registry import open_channel
+from spark_wan.cli.app import main
+from spark_wan.log.stream_log import StreamLog
+
+STREAM = f"{NEWARK}.east.orders"
+
+
+class Terminal:
+    """Runs commands on the sites in a folder."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: object) -> None:
+        self.sites = Sites.make(folder / "wan", channel=str(folder / "channel"))
+        self.monkeypatch, self.capsys = monkeypatch, capsys
+
+    def run(self, command: str, *words: str) -> tuple[int, str, str]:
+        """Return the exit code, and what was printed."""
+        config = str(self.sites.folder / "wan.yaml")
+        argv = ["spark-wan", command, "--config", config, *words]
+        self.monkeypatch.setattr(sys, "argv", argv)
+        with pytest.raises(SystemExit) as end:
+            main()
+        out, err = self.capsys.readouterr()  # type: ignore[attr-defined]
+        return int(end.value.code or 0), out, err
+
+
+@pytest.fixture
+def terminal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Terminal:
+    return Terminal(tmp_path, monkeypatch, capsys)
+
+
+def test_b18_a_pause_says_what_it_does_and_until_when(terminal: Terminal) -> None:
+    code, out, _ = terminal.run("pause", "--site", NEWARK, "--table", "orders")
+    assert (code, out.splitlines()[0]) == (0, f"{STREAM}: paused")
+    assert "it takes nothing until `spark-wan resume`. The sender goes on to add" in out
+    publish(StreamLog(open_channel(terminal.sites.topology.sender("east").channel), STREAM), 1)
+    code, out, _ = terminal.run("status")
+    assert code == 0
+    assert "-> seattle  paused; behind by 1 epoch" in out
+    assert "nothing is taken until `spark-wan resume` at newark" in out
+    code, out, _ = terminal.run("pause", "--site", NEWARK, "--table", "orders", "--capture")
+    assert "the source must keep its history until then" in out
+    assert "nothing is added or taken until" in terminal.run("status")[1]
+    code, out, _ = terminal.run("resume", "--site", NEWARK, "--table", "orders")
+    assert (code, out) == (0, f"{STREAM}: running\n")
+    code, out, _ = terminal.run("resume", "--site", NEWARK, "--table", "orders")
+    assert (code, out) == (0, f"{STREAM}: running already\n")
+
+
+def test_the_answer_as_json(terminal: Terminal) -> None:
+    code, out, _ = terminal.run("pause", "--site", NEWARK, "--table", "orders", "--output", "json")
+    assert (code, json.loads(out)) == (
+        0,
+        {
+            "verb": "pause",
+            "site": NEWARK,
+            "changed": True,
+            "generation": 1,
+            "streams": [STREAM],
+        },
+    )
+
+
+def test_what_is_not_there_is_an_error_with_the_nearest_name(terminal: Terminal) -> None:
+    code, _, err = terminal.run("pause", "--site", NEWARK, "--table", "order")
+    assert code == 1 and "orders" in err

@@ -1,0 +1,328 @@
+"""Pausing and resuming what a site sends: what the channels say afterwards, and what receivers,
+senders and the status make of it."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import receivers
+from fakes import memory_channel
+
+from spark_wan.channels.base import Channel
+from spark_wan.channels.registry import open_channel
+from spark_wan.control.enforce import enforce
+from spark_wan.control.keeper import ControlKeeper
+from spark_wan.control.verbs import ControlAnswer, pause, resume
+from spark_wan.errors import ChannelError, LedgerError, OptionError, TopologyError
+from spark_wan.log.heads import Heads
+from spark_wan.log.notes import UNREADABLE_PAUSE, paused, put_pause
+from spark_wan.log.notes import pause as pause_of
+from spark_wan.state.control import KEPT, ControlLog
+from spark_wan.topology.model import Topology
+from spark_wan.topology.parsing import parse_topology
+from spark_wan.wire.control import PAUSE, RESUME, Control, Scope
+from spark_wan.wire.head import Pause
+
+ORDERS, CLICKS = "newark.east.orders", "newark.west.clicks"
+FORWARDED = "seattle.north~newark.east.orders"
+PAUSED = Pause(1, "ann at here", 5)
+
+
+def world(folder: Path, *more: str) -> Topology:
+    """newark sends orders (and ``more``) to seattle by east, and the events of a query by west;
+    seattle forwards what it gets to denver."""
+    tables = {
+        name: {
+            "keys": ["id"],
+            "writers": ["newark"],
+            "senders": ["east", "north"],
+            "at": {site: f"{folder}/{site}/{name}" for site in ("newark", "seattle", "denver")},
+        }
+        for name in ("orders", *more)
+    }
+    clicks = {
+        "source": "sink",
+        "writers": ["newark"],
+        "senders": ["west"],
+        "at": {"seattle": f"{folder}/seattle/clicks"},
+    }
+    senders = {
+        "east": {"site": "newark", "remotes": ["seattle"], "channel": f"{folder}/east"},
+        "west": {"site": "newark", "remotes": ["seattle"], "channel": f"{folder}/west"},
+        "north": {"site": "seattle", "remotes": ["denver"], "channel": f"{folder}/north"},
+    }
+    content = {
+        "version": 1,
+        "sites": {each: {"state": f"{folder}/{each}/_wan"} for each in ("newark", "seattle")}
+        | {"denver": {"state": f"{folder}/denver/_wan"}},
+        "senders": senders,
+        "tables": {**tables, "clicks": clicks},
+    }
+    return parse_topology(content, "wan.yaml")
+
+
+def of(topology: Topology, sender: str) -> Channel:
+    return open_channel(topology.sender(sender).channel)
+
+
+def events(topology: Topology, sender: str) -> set[str]:
+    """The streams of a sender's channel that are paused, without those of copies."""
+    return {stream for stream in paused(of(topology, sender)) if "~copy~" not in stream}
+
+
+def changed(answer: ControlAnswer) -> tuple[bool, int]:
+    return answer.changed, answer.generation
+
+
+# --- the verbs
+
+
+def test_b18_a_site_is_paused_and_resumed(tmp_path: Path) -> None:
+    topology = world(tmp_path)
+    answer = pause(topology, "newark")
+    assert (answer.streams, changed(answer)) == ((ORDERS, CLICKS), (True, 1))
+    assert (events(topology, "east"), events(topology, "west")) == ({ORDERS}, {CLICKS})
+    assert events(topology, "north") == set()  # that is what seattle sends
+    note = pause_of(of(topology, "east"), ORDERS)
+    assert note is not None
+    assert (note.generation, " at " in note.by, note.capture) == (1, True, False)
+    assert changed(resume(topology, "newark")) == (True, 2)
+    assert paused(of(topology, "east")) | paused(of(topology, "west")) == set()
+
+
+def test_b20_a_verb_may_be_repeated(tmp_path: Path) -> None:
+    """Fails when each one is an entry, or takes the note of the first away."""
+    topology = world(tmp_path)
+    assert changed(resume(topology, "newark")) == (False, 0)
+    pause(topology, "newark", table="orders")
+    before = pause_of(of(topology, "east"), ORDERS)
+    assert changed(pause(topology, "newark", table="orders")) == (False, 1)
+    assert pause_of(of(topology, "east"), ORDERS) == before
+    assert changed(pause(topology, "newark", table="orders", capture=True)) == (True, 2)
+    assert changed(pause(topology, "newark")) == (True, 3)  # clicks were not
+    assert changed(resume(topology, "newark")) == (True, 4)
+    assert changed(resume(topology, "newark", table="orders")) == (False, 4)
+
+
+def test_of_two_requests_about_a_stream_the_later_counts(tmp_path: Path) -> None:
+    topology = world(tmp_path, "prices")
+    pause(topology, "newark", sender="east")
+    resume(topology, "newark", table="orders")
+    assert events(topology, "east") == {"newark.east.prices"}
+    pause(topology, "newark")
+    assert events(topology, "east") == {ORDERS, "newark.east.prices"}
+    _, control = ControlLog(topology.site("newark").state).read()
+    assert [each.scope for each in control.rules] == [Scope()]
+    resume(topology, "newark", sender="east", table="prices")
+    assert events(topology, "east") == {ORDERS}
+    resume(topology, "newark")
+    _, control = ControlLog(topology.site("newark").state).read()
+    assert (control.rules, events(topology, "east")) == ((), set())
+
+
+def test_what_a_site_forwards_is_paused_there(tmp_path: Path) -> None:
+    topology = world(tmp_path)
+    assert pause(topology, "seattle", sender="north").streams == (FORWARDED,)
+    assert (events(topology, "north"), events(topology, "east")) == ({FORWARDED}, set())
+
+
+def test_copies_wait_with_the_stream(tmp_path: Path) -> None:
+    """Fails when a paused link takes a whole table."""
+    topology = world(tmp_path)
+    pause(topology, "newark", table="orders")
+    assert paused(of(topology, "east")) == {ORDERS, f"{ORDERS}~copy~seattle"}
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"site": "newerk"}, "newark"),
+        ({"sender": "eastt"}, "east"),
+        ({"table": "order"}, "orders"),
+        ({"sender": "north"}, "runs at site seattle, not at newark"),
+        ({"sender": "east", "table": "clicks"}, "sender east does not send table clicks"),
+        ({"site": "denver"}, "site denver does not send anything"),
+    ],
+)
+def test_b74_what_is_not_there_is_refused_and_nothing_changes(
+    tmp_path: Path, given: dict[str, str], message: str
+) -> None:
+    topology = world(tmp_path)
+    with pytest.raises(TopologyError, match=message):
+        pause(topology, **{"site": "newark", **given})  # type: ignore[arg-type]
+    assert ControlLog(topology.site("newark").state).read() == (0, Control())
+
+
+def test_the_capture_of_a_query_is_not_paused(tmp_path: Path) -> None:
+    with pytest.raises(
+        OptionError, match=r"no sender captures clicks at site newark.*Stop the query"
+    ):
+        pause(world(tmp_path), "newark", table="clicks", capture=True)
+
+
+# --- the log
+
+
+def test_two_operators_at_once_each_decide_by_what_the_other_did(tmp_path: Path) -> None:
+    """Fails when one entry replaces the other, or is lost."""
+    topology = world(tmp_path, *(f"t{n}" for n in range(8)))
+    threads = [
+        threading.Thread(target=pause, args=(topology, "newark"), kwargs={"table": f"t{n}"})
+        for n in range(8)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    generation, control = ControlLog(topology.site("newark").state).read()
+    assert generation == 8
+    assert {each.table for each in control.rules} == {f"t{n}" for n in range(8)}
+    enforce(topology, "newark", ControlLog(topology.site("newark").state))
+    assert events(topology, "east") == {f"newark.east.t{n}" for n in range(8)}
+
+
+def test_an_entry_is_added_to_what_is_there_then(tmp_path: Path) -> None:
+    log, other = ControlLog(str(tmp_path)), ControlLog(str(tmp_path))
+    turns: list[int] = []
+
+    def decide(generation: int, before: Control) -> Control:
+        turns.append(generation)
+        if len(turns) == 1:
+            other.add(lambda n, c: c.following(PAUSE, Scope(), generation=n, by="", at=0))
+        return before.following(RESUME, Scope(), generation=generation, by="", at=0)
+
+    assert log.add(decide) and turns == [1, 2]
+    assert log.read()[1].rules == ()
+
+
+def test_the_log_does_not_grow_for_ever(tmp_path: Path) -> None:
+    log = ControlLog(str(tmp_path))
+    for verb in (PAUSE, RESUME) * (KEPT // 2 + 5):
+        log.add(lambda n, c, v=verb: c.following(v, Scope(), generation=n, by="", at=0))  # type: ignore[misc]
+    assert len(list((tmp_path / "control").iterdir())) == KEPT
+    assert ControlLog(str(tmp_path)).read()[0] == KEPT + 10
+
+
+def test_a_damaged_entry_is_an_error_and_what_is_paused_stays_so(tmp_path: Path) -> None:
+    topology = world(tmp_path)
+    pause(topology, "newark")
+    [entry] = (tmp_path / "newark/_wan/control").iterdir()
+    entry.write_text("{}")
+    keeper = ControlKeeper(topology, topology.site("newark"))
+    keeper.enforce()
+    assert events(topology, "east") == {ORDERS}
+    with pytest.raises(LedgerError, match="control log cannot be read"):
+        resume(topology, "newark")
+
+
+def test_a_lost_control_log_resumes_nothing(tmp_path: Path) -> None:
+    """Fails when a job takes the pause away, or a resume is not above the lost entries."""
+    topology = world(tmp_path)
+    for _ in range(2):
+        pause(topology, "newark")
+        resume(topology, "newark")
+    pause(topology, "newark")
+    for entry in (tmp_path / "newark/_wan/control").iterdir():
+        entry.unlink()
+    ControlKeeper(topology, topology.site("newark")).enforce()
+    assert events(topology, "east") == {ORDERS}
+    assert changed(pause(topology, "newark")) == (True, 6)
+    assert changed(resume(topology, "newark")) == (True, 7)
+    assert events(topology, "east") == set()
+
+
+# --- jobs
+
+
+def test_a_stream_that_is_added_later_is_paused_too(tmp_path: Path) -> None:
+    pause(world(tmp_path), "newark", sender="east")
+    later = world(tmp_path, "prices")
+    keeper = ControlKeeper(later, later.site("newark"))
+    keeper.enforce()
+    assert events(later, "east") == {ORDERS, "newark.east.prices"}
+    assert keeper.pause_of("east", "prices") is not None
+    assert keeper.pause_of("west", "clicks") is None
+
+
+def test_a_pause_whose_note_was_deleted_comes_back(tmp_path: Path) -> None:
+    topology = world(tmp_path)
+    pause(topology, "newark")
+    put_pause(of(topology, "east"), ORDERS, None)
+    ControlKeeper(topology, topology.site("newark")).enforce()
+    assert events(topology, "east") == {ORDERS}
+
+
+def test_a_job_goes_on_where_the_state_does_not_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    topology = world(tmp_path)
+    pause(topology, "newark", table="orders", capture=True)
+    keeper = ControlKeeper(topology, topology.site("newark"))
+    keeper.enforce()
+
+    def refused(*_: Any) -> Any:
+        raise ChannelError("403")
+
+    monkeypatch.setattr(ControlLog, "read", refused)
+    for _ in range(2):
+        keeper.look(None)  # type: ignore[arg-type]
+    rule = keeper.pause_of("east", "orders")
+    assert rule is not None and rule.capture
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+
+
+# --- receivers
+
+
+def test_b18_b19_a_receiver_takes_nothing_of_a_paused_stream_and_all_of_it_later() -> None:
+    """The others go on. Fails when a pause is not looked at."""
+    channel = memory_channel()
+    here = receivers.receiver(channel)
+    for table in ("orders", "prices"):
+        receivers.send(channel, table, 1)
+    here.apply()
+    put_pause(channel, "orders", PAUSED)
+    for table in ("orders", "prices"):
+        receivers.send(channel, table, 2, 3)
+    here.apply()
+    assert (receivers.acked(channel, "orders"), receivers.acked(channel, "prices")) == (1, 3)
+    assert here.held() == {"orders": None, "prices": None}
+    put_pause(channel, "orders", None)
+    here.apply()
+    assert receivers.acked(channel, "orders") == 3
+
+
+def test_a_new_receiver_takes_nothing_of_a_paused_stream() -> None:
+    channel = memory_channel()
+    receivers.send(channel, "orders", 1)
+    put_pause(channel, "orders", PAUSED)
+    here = receivers.receiver(channel)
+    here.apply()
+    assert here.held() == {}
+    put_pause(channel, "orders", None)
+    here.apply()
+    assert receivers.acked(channel, "orders") == 1
+
+
+def test_a_pause_that_cannot_be_read_is_one() -> None:
+    """It is newer, or damaged. Fails when it is taken for none."""
+    channel = memory_channel()
+    for data in (b"", b"{", b'{"version": 9}'):
+        channel.put_note(_note(), data)
+        heads = Heads(channel)
+        heads.tags()
+        assert heads.paused == {"orders"}
+        assert pause_of(channel, "orders") == UNREADABLE_PAUSE
+    written = replace(PAUSED, capture=True)
+    put_pause(channel, "orders", written)
+    assert pause_of(channel, "orders") == written
+
+
+def _note() -> Any:
+    from spark_wan.channels.base import Note
+
+    return Note("pause", "orders")
