@@ -7,14 +7,15 @@ what is there: so it also happens where no job runs, to streams that are new, an
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from spark_wan.channels.base import Channel
 from spark_wan.channels.registry import open_channel
-from spark_wan.log.notes import pause, paused, put_pause
+from spark_wan.log.notes import last_pause, pauses, put_pause
 from spark_wan.state.control import ControlLog
 from spark_wan.topology.model import Sender, Table, Topology
 from spark_wan.topology.routes import all_streams, served_by
+from spark_wan.units import milliseconds
 from spark_wan.wire.control import Control, Scope
 from spark_wan.wire.head import Pause
 
@@ -32,6 +33,9 @@ class Controlled:
 
 
 ALL = Scope()
+KEPT = 86_400_000
+"""Milliseconds for which a pause that has ended is kept: until then, it says since when acks are
+owed."""
 
 
 def controlled(topology: Topology, site: str, scope: Scope = ALL) -> Iterator[Controlled]:
@@ -68,16 +72,18 @@ def enforce(topology: Topology, site: str, log: ControlLog) -> Control:
 def _enforce(
     channel: Channel, streams: Iterable[Controlled], generation: int, control: Control
 ) -> None:
-    there = paused(channel)
+    there = pauses(channel)
     for each in streams:
         rule = control.pause_of(each.sender.name, each.table.name)
         if rule is None and each.stream not in there:
             continue
-        now = pause(channel, each.stream) if each.stream in there else None
-        wanted = None
-        if rule is not None:
-            wanted = Pause(rule.generation, rule.by, rule.at, rule.capture)
-        elif now is not None and now.generation > generation:
-            continue  # the control log was lost: what it wanted holds until somebody asks anew
+        now = last_pause(channel, each.stream) if each.stream in there else None
+        wanted = now if rule is None else Pause(rule.generation, rule.by, rule.at, rule.capture)
+        if rule is None and now is not None:
+            if now.until is not None:
+                wanted = now if milliseconds() - now.until < KEPT else None
+            elif now.generation <= generation:
+                wanted = replace(now, until=milliseconds())
+            # Else the control log was lost: what it wanted holds until somebody asks anew.
         if now != wanted:
             put_pause(channel, each.stream, wanted)

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from spark_wan.channels.registry import open_channel
 from spark_wan.control.enforce import Controlled, controlled, enforce
 from spark_wan.errors import OptionError, TopologyError
-from spark_wan.log.notes import pause as pause_of
-from spark_wan.log.notes import paused as paused_streams
+from spark_wan.log.notes import last_pause, pauses
 from spark_wan.state.control import ControlLog
 from spark_wan.topology.model import Topology
 from spark_wan.units import milliseconds
@@ -130,8 +129,7 @@ def _newest_generation(streams: list[Controlled]) -> int:
     newest = 0
     for url, sender in {each.sender.channel: each.sender for each in streams}.items():
         channel = open_channel(url, sender.storage)
-        there = paused_streams(channel) & {each.stream for each in streams}
-        for name in there:
-            known = pause_of(channel, name)
+        for name in pauses(channel).keys() & {each.stream for each in streams}:
+            known = last_pause(channel, name)
             newest = max(newest, known.generation if known is not None else 0)
     return newest

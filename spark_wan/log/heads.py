@@ -14,8 +14,8 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from spark_wan.channels.base import Channel
-from spark_wan.log.notes import announced
+from spark_wan.channels.base import Channel, Notes
+from spark_wan.log.notes import announced, pause
 
 WHOLE_LISTING_INTERVAL = 300.0
 """Seconds after which the logs are listed."""
@@ -68,6 +68,8 @@ class Heads:
         """What that listing showed."""
         self._ended: dict[str, str] = {}
         """Streams without manifests -> tag of the head that is left."""
+        self._pauses: dict[str, tuple[str, bool]] = {}
+        """Stream -> the tag of its last pause, and whether that goes on."""
         self.paused: frozenset[str] = frozenset()
         """Streams of which nothing is to be taken, by the last :meth:`tags`."""
 
@@ -84,7 +86,7 @@ class Heads:
         with self._lock:
             listed = self.channel.notes("heads")
             notes = listed.items()
-            self.paused = frozenset(note.stream for note in listed if note.kind == "pause")
+            self._look_at_pauses(listed)
             heads = {note.stream: version.tag for note, version in notes if note.kind == "head"}
             again = {note.stream: version.tag for note, version in notes if note.kind == "again"}
             if not self.channel.orders_appends and self._is_listing_due():
@@ -104,6 +106,20 @@ class Heads:
                 stream: f"{tag}; again {again[stream]}" if stream in again else tag
                 for stream, tag in heads.items()
             }
+
+    def _look_at_pauses(self, listed: Notes) -> None:
+        """Read the pauses that were replaced since the last look."""
+        tags = {note.stream: each.tag for note, each in listed.items() if note.kind == "pause"}
+        known = self._pauses
+        self._pauses = {
+            stream: known[stream]
+            if stream in known and known[stream][0] == tag
+            else (tag, pause(self.channel, stream) is not None)
+            for stream, tag in tags.items()
+        }
+        self.paused = frozenset(
+            stream for stream, (_, is_paused) in self._pauses.items() if is_paused
+        )
 
     def announced(self, stream: str) -> tuple[int, int] | None:
         """Return epoch and attempt of the stream's announcement, also of one of version 0.1.0."""

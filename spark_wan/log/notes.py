@@ -49,19 +49,26 @@ UNREADABLE_PAUSE = Pause(0, "somebody", 0)
 
 
 def put_pause(channel: Channel, stream: str, pause: Pause | None) -> None:
-    """Have no site take anything of the stream; None: have them go on."""
+    """Have no site take anything of the stream, or note until when it was so; None: forget it."""
     channel.put_note(Note("pause", stream), None if pause is None else pause.encode())
 
 
-def pause(channel: Channel, stream: str) -> Pause | None:
-    """Return the pause of a stream, if it is paused."""
+def last_pause(channel: Channel, stream: str) -> Pause | None:
+    """Return the pause of a stream, also one that has ended."""
     data = channel.note(Note("pause", stream))
     return None if data is None else Pause.of(data) or UNREADABLE_PAUSE
 
 
-def paused(channel: Channel) -> set[str]:
-    """Return the streams that are paused."""
-    return {note.stream for note in channel.notes("heads") if note.kind == "pause"}
+def pause(channel: Channel, stream: str) -> Pause | None:
+    """Return the pause of a stream, if it is paused."""
+    found = last_pause(channel, stream)
+    return found if found is not None and found.until is None else None
+
+
+def pauses(channel: Channel) -> dict[str, Version]:
+    """Return the version of the last pause of each stream that has been paused."""
+    listed = channel.notes("heads").items()
+    return {note.stream: version for note, version in listed if note.kind == "pause"}
 
 
 def put_ack(channel: Channel, stream: str, site: str, data: bytes) -> None:

@@ -29,7 +29,7 @@ from itertools import chain, pairwise
 
 from spark_wan.errors import LogGapError, ManifestError
 from spark_wan.log.ack_watch import AckWatch
-from spark_wan.log.notes import announce, announced, pause, withdraw
+from spark_wan.log.notes import announce, announced, last_pause, withdraw
 from spark_wan.log.progress import acked_through, is_about
 from spark_wan.log.stream_log import StreamLog, read_acks
 from spark_wan.log.writer import CheckpointStore
@@ -97,7 +97,8 @@ class AckManager:
     watch: AckWatch | None = None
     """Of the channel, for all its streams. None: each round lists the acks of the stream."""
     paused_until: int = 0
-    """When the stream was last seen to be paused, by ``clock``: until then no site owed an ack."""
+    """When the stream was last paused, as far as that was asked for: until then no site owed an
+    ack."""
     _next_poll: int = 0
     _next_round: int = 0
     """With a watch: when a round is due at the latest, by ``clock``."""
@@ -143,10 +144,11 @@ class AckManager:
     def is_paused(self) -> bool:
         """Whether no site is to take anything of the stream. One request, so ask only where an ack
         is overdue. Raises ChannelError."""
-        paused = pause(self.log.channel, self.log.stream) is not None
-        if paused:
-            self.paused_until = self.clock()
-        return paused
+        last = last_pause(self.log.channel, self.log.stream)
+        if last is None:
+            return False
+        self.paused_until = self.clock() if last.until is None else last.until
+        return last.until is None
 
     def acked_by(self, manifest: Manifest) -> set[str]:
         """Return the sites that have applied ``manifest``, by what the last round read."""
@@ -395,8 +397,8 @@ class AckManager:
             return
         if 0 <= now - self._waiting[2] < self.ack_timeout:
             return
-        if self.is_paused():
-            self._waiting = (last.log_id, lowest, now)
+        if self.is_paused() or now - self.paused_until < self.ack_timeout:
+            self._waiting = (last.log_id, lowest, self.paused_until)
             return
         self.state.overdue = True
         if any_acks:

@@ -16,7 +16,7 @@ from spark_wan.channels.parallel import in_order
 from spark_wan.channels.registry import open_channel
 from spark_wan.delta.sql import quoted, reference
 from spark_wan.errors import ChannelError, NewerRecordError, UntrustedError, WanError
-from spark_wan.log.notes import ack, ack_versions, pause, paused, receiver_record
+from spark_wan.log.notes import ack, ack_versions, last_pause, pauses, receiver_record
 from spark_wan.log.progress import acked_through
 from spark_wan.log.stream_log import StreamLog, read_acks
 from spark_wan.runtime.progress import ms_left, rows_per_s
@@ -25,6 +25,7 @@ from spark_wan.topology.model import Sender, Stream, Topology
 from spark_wan.topology.routes import all_streams
 from spark_wan.units import milliseconds
 from spark_wan.wire.ack import Ack
+from spark_wan.wire.head import Pause
 from spark_wan.wire.manifest import Manifest
 from spark_wan.wire.names import printable
 from spark_wan.wire.receiver_record import ReceiverRecord
@@ -294,7 +295,7 @@ class _Reading:
     """The stream in the topology."""
     answered: Mapping[str, Version]
     """The version of each site's ack."""
-    is_paused: bool = False
+    last_pause: Pause | None = None
 
     @property
     def served(self) -> Sequence[str]:
@@ -365,7 +366,7 @@ class StatusReader:
             if _exists(url):
                 channel = open_channel(url, sender.storage)
                 epochs, acks = channel.epochs(), ack_versions(channel)
-                now_paused = paused(channel)
+                have_pauses = pauses(channel)
                 names = sorted({*planned, *epochs})
 
                 def read(name: str) -> StreamReport | None:
@@ -377,7 +378,7 @@ class StatusReader:
                         sender=of,
                         planned=plan,
                         answered=acks.get(name, {}),
-                        is_paused=name in now_paused,
+                        last_pause=last_pause(channel, name) if name in have_pauses else None,
                     )
                     try:
                         return self._stream(reading, epochs.get(name, []))
@@ -403,8 +404,8 @@ class StatusReader:
     def _stream(self, reading: _Reading, epochs: Sequence[int]) -> StreamReport | None:
         """Return the report of a stream with these epochs; None: of copies that were all taken."""
         report = self._with_sender(_unpublished(reading.name, reading.planned), reading)
-        found = pause(reading.channel, reading.name) if reading.is_paused else None
-        if found is not None:
+        found = reading.last_pause
+        if found is not None and found.until is None:
             paused = PauseReport(found.by, found.since, found.capture, found.generation)
             report = replace(report, paused=paused)
         if not epochs:
@@ -531,7 +532,8 @@ class StatusReader:
         if acked == 0 and (ack is None or ack.in_table == 0) and not first.start:
             report = replace(report, lacks_before=first.first_version)
         published = [each.published for each in backlog if each.is_acked_alone]
-        owed = max(min(published, default=now), report.answered_at_ms or 0)
+        resumed = reading.last_pause.until if reading.last_pause is not None else None
+        owed = max(min(published, default=now), report.answered_at_ms or 0, resumed or 0)
         applies = report.applying is not None and now - (answered or 0) * 1000 < LONGEST_APPLY
         answers = report.held_at is not None or applies or _works(receiver, now)
         is_overdue = now - owed > reading.sender.ack_timeout * 1000

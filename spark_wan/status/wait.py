@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from spark_wan.channels.registry import open_channel
 from spark_wan.errors import AckTimeoutError, LogGapError, OptionError
-from spark_wan.log.notes import receiver_record, sender_record
+from spark_wan.log.notes import last_pause, receiver_record, sender_record
 from spark_wan.log.progress import acked_through, lowest
 from spark_wan.log.stream_log import StreamLog
 from spark_wan.topology.ack_policy import AckPolicy, parse_ack_policy
@@ -20,6 +20,7 @@ from spark_wan.topology.model import Stream, Topology
 from spark_wan.topology.routes import streams_of
 from spark_wan.topology.signing import sending_trust
 from spark_wan.units import milliseconds
+from spark_wan.wire.head import Pause
 from spark_wan.wire.manifest import Manifest
 
 POLL_INTERVAL = 0.2
@@ -115,10 +116,15 @@ class _Sent:
         (manifest,) = self.log.read_each([epoch])
         sent_to = sites if manifest is None else sites.intersection(manifest.addressees)
         self.missing, self.stuck = sent_to - self.acked, {}
+        last = last_pause(self.log.channel, self.stream.name) if self.missing else None
+        if last is not None and last.until is None:
+            why = f"{self.stream.name} is paused by {last.by}"
+            self.stuck = dict.fromkeys(self.missing, why)
+            return
         for site in sorted(self.missing):
             ack = acks.get(site)
             held = ack.held if ack is not None and ack.log_id == newest.log_id else None
-            owed = self._owed(site, range(applied[site] + 1, epoch))
+            owed = self._owed(site, range(applied[site] + 1, epoch), last)
             if held is not None and held <= epoch:
                 self.stuck[site] = f"{site} holds it at epoch {held}: {acks[site].cause}"
             elif owed is not None and not self._is_at_work(site):
@@ -139,12 +145,15 @@ class _Sent:
             )
         return first.epoch if first.first_version <= version else first.epoch - 1
 
-    def _owed(self, site: str, epochs: Sequence[int]) -> Manifest | None:
-        """Return the lowest of the epochs that is for a site, if it is late."""
+    def _owed(self, site: str, epochs: Sequence[int], last: Pause | None) -> Manifest | None:
+        """Return the lowest of the epochs that is for a site, if it is late. ``last``: the last
+        pause of the stream."""
         manifest = lowest(self.log, epochs, lambda each: site in each.addressees)
         late = int(self.stream.sender.ack_timeout * 1000)
-        is_late = manifest is not None and milliseconds() - manifest.created >= late
-        return manifest if is_late else None
+        resumed = (last.until or 0) if last is not None else 0
+        if manifest is None or milliseconds() - max(manifest.created, resumed) < late:
+            return None
+        return manifest
 
     def _is_at_work(self, site: str) -> bool:
         """Whether the receiver of a site has given a sign of life just now: a first apply may take

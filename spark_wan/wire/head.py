@@ -24,17 +24,18 @@ pauses.
 ``attempt``  int     from 1
 ===========  ======  ==============================================================================
 
-``heads/<stream>.pause``, a pause, says that no site is to take anything of the stream, in every
-kind of channel. That it is there says it; what is in it is for people. A JSON object:
+``heads/<stream>.pause``, a pause, says that no site is to take anything of the stream, or until
+when it was so, in every kind of channel. One that cannot be read is a pause. A JSON object:
 
-==============  ======  ===========================================================================
-``version``     int     1
-``generation``  int     the entry of the control log that asked for it
-                        (:mod:`spark_wan.wire.control`)
-``by``          string  who asked
-``since``       int     when, in milliseconds since 1970 UTC
-``capture``     bool    true: the sender adds nothing to the stream, either
-==============  ======  ===========================================================================
+==============  ===========  ======================================================================
+``version``     int          1
+``generation``  int          the entry of the control log that asked for it
+                             (:mod:`spark_wan.wire.control`)
+``by``          string       who asked
+``since``       int          when, in milliseconds since 1970 UTC
+``capture``     bool         true: the sender adds nothing to the stream, either
+``until``       int or null  when it was resumed; null: it is paused
+==============  ===========  ======================================================================
 
 Heads and announcements are hints: one that cannot be read, or that requires what is unknown, is
 none. Unknown fields are ignored (:mod:`spark_wan.wire.records`).
@@ -112,9 +113,10 @@ class Announcement(Hint):
 
 @dataclass(frozen=True)
 class Pause(Hint):
-    """Says that no site is to take anything of a stream."""
+    """Says that no site is to take anything of a stream, or until when it was so."""
 
     generation: int
     by: str
     since: int
     capture: bool = False
+    until: int | None = None

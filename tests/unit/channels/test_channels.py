@@ -301,14 +301,18 @@ def test_a_pause_is_there_until_it_is_deleted(channel: Channel) -> None:
         assert (channel.epochs(), notes.ack_versions(channel), channel.foreign()) == ({}, {}, [])
         for _ in range(2):
             notes.put_pause(channel, STREAM, None)
-        assert (notes.pause(channel, STREAM), notes.paused(channel)) == (None, {forwarded})
+        assert (notes.pause(channel, STREAM), {*notes.pauses(channel)}) == (None, {forwarded})
+        notes.put_pause(channel, forwarded, replace(PAUSE, until=9))
+        assert (heads.tags(), heads.paused) == ({}, set())
+        assert notes.pause(channel, forwarded) is None
+        assert notes.last_pause(channel, forwarded) == replace(PAUSE, until=9)
 
 
 def test_a_stream_that_is_removed_is_not_paused_any_more(channel: Channel) -> None:
     publish(StreamLog(channel, STREAM), 1)
     notes.put_pause(channel, STREAM, PAUSE)
     channel.remove(STREAM)
-    assert notes.paused(channel) == set()
+    assert notes.pauses(channel) == {}
 
 
 # --- a log over it

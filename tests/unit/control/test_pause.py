@@ -19,7 +19,7 @@ from spark_wan.control.keeper import ControlKeeper
 from spark_wan.control.verbs import ControlAnswer, pause, resume
 from spark_wan.errors import ChannelError, LedgerError, OptionError, TopologyError
 from spark_wan.log.heads import Heads
-from spark_wan.log.notes import UNREADABLE_PAUSE, paused, put_pause
+from spark_wan.log.notes import UNREADABLE_PAUSE, last_pause, pauses, put_pause
 from spark_wan.log.notes import pause as pause_of
 from spark_wan.state.control import KEPT, ControlLog
 from spark_wan.topology.model import Topology
@@ -67,6 +67,11 @@ def world(folder: Path, *more: str) -> Topology:
 
 def of(topology: Topology, sender: str) -> Channel:
     return open_channel(topology.sender(sender).channel)
+
+
+def paused(channel: Channel) -> set[str]:
+    """The streams of a channel that are paused."""
+    return {stream for stream in pauses(channel) if pause_of(channel, stream) is not None}
 
 
 def events(topology: Topology, sender: str) -> set[str]:
@@ -246,6 +251,24 @@ def test_a_stream_that_is_added_later_is_paused_too(tmp_path: Path) -> None:
     assert events(later, "east") == {ORDERS, "newark.east.prices"}
     assert keeper.pause_of("east", "prices") is not None
     assert keeper.pause_of("west", "clicks") is None
+
+
+def test_a_pause_that_has_ended_is_kept_for_a_day(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Until then it says since when acks are owed. Fails when it is deleted at once, or never."""
+    topology = world(tmp_path)
+    pause(topology, "newark", table="orders")
+    resume(topology, "newark", table="orders")
+    before = last_pause(of(topology, "east"), ORDERS)
+    assert before is not None and before.until is not None
+    keeper = ControlKeeper(topology, topology.site("newark"))
+    keeper.enforce()
+    assert last_pause(of(topology, "east"), ORDERS) == before
+    later = before.until + 86_400_000
+    monkeypatch.setattr("spark_wan.control.enforce.milliseconds", lambda: later)
+    keeper.enforce()
+    assert pauses(of(topology, "east")) == {}
 
 
 def test_a_pause_whose_note_was_deleted_comes_back(tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from fakes import STREAM, ack
 from managed_stream import TIMEOUT, ManagedStream
 
@@ -23,7 +25,7 @@ def test_f10_what_sites_do_not_ack_while_paused_is_not_announced_again() -> None
     for _ in range(3):
         stream.clock.pass_seconds(TIMEOUT + 1)
         assert not stream.round().overdue
-    put_pause(stream.log.channel, STREAM, None)
+    put_pause(stream.log.channel, STREAM, replace(PAUSED, until=stream.clock()))
     stream.clock.pass_seconds(TIMEOUT - 1)
     assert not stream.round().overdue and stream.announced() == []
     stream.clock.pass_seconds(2)
@@ -50,7 +52,7 @@ def test_f43_a_pause_is_no_ack_timeout() -> None:
     for _ in range(3):
         look(TIMEOUT + 1)
     assert (timeouts.alert, asked) == (None, [])
-    put_pause(stream.log.channel, STREAM, None)
+    put_pause(stream.log.channel, STREAM, replace(PAUSED, until=stream.clock()))
     look(TIMEOUT - 1)
     assert (timeouts.alert, asked) == (None, [])
     look(2)

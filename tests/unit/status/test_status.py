@@ -484,9 +484,11 @@ def test_a_paused_stream_is_paused_and_not_late(topology: Topology) -> None:
     assert set(states(topology).values()) == {"stopped"}
     record(topology, held="no change feed")
     assert set(states(topology).values()) == {"held"}
-    put_pause(channel, STREAM, None)
     record(topology)
-    assert states(topology) == {"seattle": "up to date", "denver": "late"}
+    timeout = int(topology.sender("east").ack_timeout * 1000)
+    put_pause(channel, STREAM, Pause(4, "ann at here", 700, capture=True, until=later))
+    assert states(topology, later + timeout) == {"seattle": "up to date", "denver": "late"}
+    assert states(topology, later + timeout + 1)["denver"] == "no answer"
     assert flights(topology).paused is None
 
 
