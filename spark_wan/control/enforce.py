@@ -7,17 +7,23 @@ what is there: so it also happens where no job runs, to streams that are new, an
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from spark_wan.channels.base import Channel
 from spark_wan.channels.registry import open_channel
+from spark_wan.errors import WanError
 from spark_wan.log.notes import last_pause, pauses, put_pause
 from spark_wan.state.control import ControlLog
-from spark_wan.topology.model import Sender, Table, Topology
+from spark_wan.topology.model import Sender, Table, Topology, copied_stream
 from spark_wan.topology.routes import all_streams, served_by
 from spark_wan.units import milliseconds
-from spark_wan.wire.control import Control, Scope
+from spark_wan.wire.control import Control, Rule, Scope
 from spark_wan.wire.head import Pause
+
+ALL = Scope()
+KEPT = 86_400_000
+"""Milliseconds for which a pause that has ended is kept: until then, it says since when acks are
+owed."""
 
 
 @dataclass(frozen=True)
@@ -30,12 +36,6 @@ class Controlled:
     captured: bool
     """Whether a sender of the site captures it."""
     is_copy: bool = False
-
-
-ALL = Scope()
-KEPT = 86_400_000
-"""Milliseconds for which a pause that has ended is kept: until then, it says since when acks are
-owed."""
 
 
 def controlled(topology: Topology, site: str, scope: Scope = ALL) -> Iterator[Controlled]:
@@ -51,39 +51,109 @@ def controlled(topology: Topology, site: str, scope: Scope = ALL) -> Iterator[Co
                     yield Controlled(by.stream, sender, table, captured=False, is_copy=True)
 
 
-def enforce(topology: Topology, site: str, log: ControlLog) -> Control:
-    """Make the channels of a site's senders say which streams are paused, by the newest entry of
-    its control log, and return that. One request for each channel, if all is as it should be.
+@dataclass
+class Enforcer:
+    """Makes the channels of a site's senders say which streams are paused."""
 
-    Raises ChannelError and LedgerError."""
-    streams: dict[str, list[Controlled]] = {}
-    for each in controlled(topology, site):
-        streams.setdefault(each.sender.channel, []).append(each)
-    while True:
-        generation, control = log.read()
-        for of_channel in streams.values():
-            sender = of_channel[0].sender
-            channel = open_channel(sender.channel, sender.storage)
-            _enforce(channel, of_channel, generation, control)
-        if log.read()[0] == generation:  # else another one may have acted by an older entry
-            return control
+    topology: Topology
+    site: str
+    log: ControlLog
+    _known: dict[tuple[str, str], tuple[str, Pause | None]] = field(default_factory=dict)
+    """Channel and stream -> the tag of its pause, and what that said."""
+
+    def enforce(self) -> None:
+        """Do it, by the newest entry of the control log. One request for each channel, and one for
+        each pause that was replaced since.
+
+        A channel that does not answer keeps no other from it. Raises LedgerError; and ChannelError
+        at the end."""
+        while True:
+            generation, control = self.log.read()
+            refused: WanError | None = None
+            for url, (sender, wanted) in self._wanted(control).items():
+                try:
+                    channel = open_channel(url, sender.storage)
+                    self._enforce(channel, wanted, generation, control)
+                except WanError as error:
+                    refused = error
+            if self.log.read()[0] != generation:
+                continue  # another one may have acted by an older entry
+            if refused is not None:
+                raise refused
+            return
+
+    def _wanted(self, control: Control) -> dict[str, tuple[Sender, dict[str, Rule | None]]]:
+        """Return what is wanted of each stream of the topology, by channel."""
+        found: dict[str, tuple[Sender, dict[str, Rule | None]]] = {}
+        for each in controlled(self.topology, self.site):
+            _, rules = found.setdefault(each.sender.channel, (each.sender, {}))
+            rules[each.stream] = control.pause_of(each.sender.name, each.table.name)
+        return found
+
+    def _enforce(
+        self,
+        channel: Channel,
+        wanted: dict[str, Rule | None],
+        generation: int,
+        control: Control,
+    ) -> None:
+        there = pauses(channel)
+        gone = self._gone(there.keys() - wanted.keys(), control)
+        for stream, rule in {**wanted, **gone}.items():
+            if rule is None and stream not in there:
+                continue
+            now = self._read(channel, stream, there[stream].tag) if stream in there else None
+            new = _following(now, rule, generation)
+            if new != now:
+                put_pause(channel, stream, new)
+
+    def _gone(self, streams: Iterable[str], control: Control) -> dict[str, Rule | None]:
+        """Return what pauses those streams of this site that are no longer in the topology. Their
+        tables are the last parts of their names."""
+        others = {each.name for each in all_streams(self.topology)}
+        found: dict[str, Rule | None] = {}
+        for stream in streams:
+            copied = copied_stream(stream)
+            name = copied[0] if copied is not None else stream
+            for sender in self.topology.senders_at(self.site):
+                own = f"{self.site}.{sender.name}"
+                if name not in others and name.startswith((f"{own}.", f"{own}~")):
+                    found[stream] = control.pause_of(sender.name, name.rpartition(".")[2])
+        return found
+
+    def _read(self, channel: Channel, stream: str, tag: str) -> Pause | None:
+        place = channel.url, stream
+        if place not in self._known or self._known[place][0] != tag:
+            self._known[place] = tag, last_pause(channel, stream)
+        return self._known[place][1]
 
 
-def _enforce(
-    channel: Channel, streams: Iterable[Controlled], generation: int, control: Control
-) -> None:
-    there = pauses(channel)
+def _following(now: Pause | None, rule: Rule | None, generation: int) -> Pause | None:
+    """Return what a channel is to say of a stream that it says ``now`` of."""
+    if rule is not None:
+        return Pause(rule.generation, rule.by, rule.at, rule.capture)
+    if now is None:
+        return None
+    if now.until is not None:
+        return now if milliseconds() - now.until < KEPT else None
+    if not 0 < generation >= now.generation:
+        return now  # the control log was lost: what it wanted holds until somebody asks anew
+    return replace(now, until=milliseconds())
+
+
+def newest_generation(streams: Iterable[Controlled]) -> int:
+    """Return the highest generation that the channels know of: the control log may be lost. A
+    channel that does not answer knows of none."""
+    newest = 0
+    by_channel: dict[str, tuple[Sender, set[str]]] = {}
     for each in streams:
-        rule = control.pause_of(each.sender.name, each.table.name)
-        if rule is None and each.stream not in there:
-            continue
-        now = last_pause(channel, each.stream) if each.stream in there else None
-        wanted = now if rule is None else Pause(rule.generation, rule.by, rule.at, rule.capture)
-        if rule is None and now is not None:
-            if now.until is not None:
-                wanted = now if milliseconds() - now.until < KEPT else None
-            elif now.generation <= generation:
-                wanted = replace(now, until=milliseconds())
-            # Else the control log was lost: what it wanted holds until somebody asks anew.
-        if now != wanted:
-            put_pause(channel, each.stream, wanted)
+        by_channel.setdefault(each.sender.channel, (each.sender, set()))[1].add(each.stream)
+    for url, (sender, names) in by_channel.items():
+        try:
+            channel = open_channel(url, sender.storage)
+            for name in pauses(channel).keys() & names:
+                known = last_pause(channel, name)
+                newest = max(newest, known.generation if known is not None else 0)
+        except WanError:
+            continue  # to enforce what is asked for will say so
+    return newest

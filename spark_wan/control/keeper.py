@@ -4,10 +4,10 @@ channels say what that wants, and knows which captures are paused."""
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from spark_wan.control.enforce import enforce
+from spark_wan.control.enforce import Enforcer
 from spark_wan.errors import WanError
 from spark_wan.runtime.scheduler import Activity, Next
 from spark_wan.state.control import ControlLog
@@ -23,6 +23,10 @@ CONTROL_INTERVAL = 30.0
 """Seconds between looks at the control log. One costs a request to the state, and one to each
 channel of the site's senders."""
 
+RETRY_INTERVAL = 5.0
+"""Seconds between them as long as none has succeeded."""
+UNKNOWN = Rule(None, None, paused=True, capture=True, generation=0, by="", at=0)
+
 
 @dataclass(eq=False)
 class ControlKeeper(Activity):
@@ -30,23 +34,25 @@ class ControlKeeper(Activity):
 
     topology: Topology
     site: Site
-    control: Control = field(default_factory=Control)
-    """What is wanted, by the last look that succeeded."""
+    control: Control | None = None
+    """What is wanted, by the last look that succeeded; None: not known yet."""
     _refused: bool = False
 
     def __post_init__(self) -> None:
         self.name = f"control of site {self.site.name}"
         self._log = ControlLog(self.site.state, self.site.storage)
+        self._enforcer = Enforcer(self.topology, self.site.name, self._log)
 
     def look(self, spark: SparkSession) -> Next:
         self.enforce()
-        return Next(CONTROL_INTERVAL)
+        return Next(RETRY_INTERVAL if self.control is None else CONTROL_INTERVAL)
 
     def enforce(self) -> None:
         """Read the log, and have the channels say what it wants. What cannot be read or written is
         logged, and tried again with the next look: what was paused before stays so."""
         try:
-            self.control = enforce(self.topology, self.site.name, self._log)
+            _, self.control = self._log.read()
+            self._enforcer.enforce()
             self._refused = False
         except WanError as error:
             level = logging.DEBUG if self._refused else logging.WARNING
@@ -54,5 +60,8 @@ class ControlKeeper(Activity):
             self._refused = True
 
     def pause_of(self, sender: str, table: str) -> Rule | None:
-        """Return what pauses a stream; None: nothing."""
+        """Return what pauses a stream; None: nothing. As long as that is not known, it is paused:
+        somebody may have asked for that."""
+        if self.control is None:
+            return UNKNOWN
         return self.control.pause_of(sender, table)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import getpass
+import os
 import socket
 from dataclasses import dataclass
 
-from spark_wan.channels.registry import open_channel
-from spark_wan.control.enforce import Controlled, controlled, enforce
+from spark_wan.control.enforce import Controlled, Enforcer, controlled, newest_generation
 from spark_wan.errors import OptionError, TopologyError
-from spark_wan.log.notes import last_pause, pauses
 from spark_wan.state.control import ControlLog
 from spark_wan.topology.model import Topology
 from spark_wan.units import milliseconds
@@ -87,24 +86,28 @@ def _ask(
             "pause without capture."
         )
     log = ControlLog(here.state, here.storage)
+    least = newest_generation(streams)
 
     def decide(generation: int, control: Control) -> Control | None:
-        if all(_is_as_wanted(control, each, verb, capture) for each in streams):
-            return None
-        by = f"{getpass.getuser()} at {socket.gethostname()}"
-        return control.following(
-            verb, scope, generation=generation, by=by, at=milliseconds(), capture=capture
+        following = control.following(
+            verb, scope, generation=generation, by=_who(), at=milliseconds(), capture=capture
         )
+        # Of a log that was lost, an entry is needed whatever it says.
+        is_lost = generation == least + 1 and log.read()[0] < least
+        return following if is_lost or following.meaning != control.meaning else None
 
-    changed = log.add(decide, least=_newest_generation(streams))
-    enforce(topology, here.name, log)
+    changed = log.add(decide, least)
+    Enforcer(topology, here.name, log).enforce()
     names = tuple(each.stream for each in streams if not each.is_copy)
     return ControlAnswer(verb, here.name, names, changed, generation=log.read()[0])
 
 
-def _is_as_wanted(control: Control, each: Controlled, verb: str, capture: bool) -> bool:
-    rule = control.pause_of(each.sender.name, each.table.name)
-    return (rule is None) if verb == RESUME else (rule is not None and rule.capture == capture)
+def _who() -> str:
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):  # in a container, a user may have no name
+        user = str(os.getuid())
+    return f"{user} at {socket.gethostname()}"
 
 
 def _streams(topology: Topology, site: str, scope: Scope) -> list[Controlled]:
@@ -122,14 +125,3 @@ def _streams(topology: Topology, site: str, scope: Scope) -> list[Controlled]:
         by = f"sender {scope.sender}" if scope.sender is not None else f"site {site}"
         raise TopologyError(f"{topology.file}: {by} does not send {what}.")
     return streams
-
-
-def _newest_generation(streams: list[Controlled]) -> int:
-    """Return the highest generation that the channels know of: the control log may be lost."""
-    newest = 0
-    for url, sender in {each.sender.channel: each.sender for each in streams}.items():
-        channel = open_channel(url, sender.storage)
-        for name in pauses(channel).keys() & {each.stream for each in streams}:
-            known = last_pause(channel, name)
-            newest = max(newest, known.generation if known is not None else 0)
-    return newest

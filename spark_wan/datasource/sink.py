@@ -31,7 +31,6 @@ from spark_wan.datasource.options import SinkOptions
 from spark_wan.datasource.orphans import is_orphan
 from spark_wan.errors import WanError
 from spark_wan.events.columns import check_columns, check_keys
-from spark_wan.log.notes import pause
 from spark_wan.log.stream_log import StreamLog
 from spark_wan.log.writer import remove_unnamed
 from spark_wan.sender.ack_timeouts import AckTimeouts
@@ -47,6 +46,8 @@ log = logging.getLogger(__name__)
 
 POLL_INTERVAL = 0.2
 """Seconds between polls of the acks while ``commit()`` waits."""
+PAUSE_INTERVAL = 5.0
+"""Seconds between looks whether the stream is paused, while a commit waits for acks."""
 
 Messages = list[WriterCommitMessage | None]
 
@@ -152,6 +153,7 @@ class EventsSink:
         timeouts, sweep = AckTimeouts(acks, options.on_ack_timeout), Sweep(acks)
         waits_for = manifest if options.block_on_ack else None
         end = time.monotonic() + options.block_on_ack
+        ask_at, is_paused = 0.0, False
         while True:
             cause: str | None = None
             try:
@@ -160,6 +162,9 @@ class EventsSink:
                     if last is None or last.kind != EVENTS:
                         break  # nothing was appended, and the log may be another sender's
                 run(acks.round())
+                if waits_for is not None and time.monotonic() >= ask_at:
+                    ask_at = time.monotonic() + PAUSE_INTERVAL
+                    is_paused = acks.is_paused()
                 timeouts.act(waits_for)
                 sweep.run_when_due()
             except WanError as error:
@@ -167,7 +172,7 @@ class EventsSink:
                 log.warning("%s: cannot collect its acks: %s", options.stream, cause)
             if waits_for is None or timeouts.ends_wait(waits_for):
                 break
-            if pause(stream.channel, stream.stream) is not None:
+            if is_paused:
                 break  # no ack can come: the pause may last for days
             if time.monotonic() >= end:
                 timeouts.wait_failed(waits_for)

@@ -124,7 +124,8 @@ class WanStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             ends = self._limited(starts, ends, limit)
         # Offsets never go back: a stream that is missing keeps its own.
         ends = {stream: max(epoch, ends.get(stream, 0)) for stream, epoch in starts.items()}
-        return offset(ends, {**start["again"], **self._again})
+        again = {s: each for s, each in self._again.items() if s not in self._heads.paused}
+        return offset(ends, {**start["again"], **again})
 
     def reportLatestOffset(self) -> Offset | None:
         return offset(self.newest, {})

@@ -72,6 +72,8 @@ class Forwarder:
     """Milliseconds since 1970 UTC."""
     decisions: Callable[[], Decisions] = Decisions
     """Returns the user's recorded decisions about the table. Called only where one is needed."""
+    is_paused: Callable[[], bool] = lambda: False
+    """Whether nothing of the inbound stream is to be taken."""
     position: tuple[str, int] | None = None
     """(log ID, epoch) through which everything of the inbound log is forwarded, or need not be;
     None: not known yet."""
@@ -124,7 +126,7 @@ class Forwarder:
         yield from self._forward()
 
     def _forward(self) -> Steps[None]:
-        if self._is_for_others():
+        if self.is_paused() or self._is_for_others():
             return
         end = self._outbound_end()
         last = end.last
@@ -146,6 +148,8 @@ class Forwarder:
         if due:
             self._writer.check_acks(end)
         for epoch in due:
+            if self.is_paused():
+                return
             manifest = next_manifest(self._log, epoch, before)
             if last is not None or self.addressees(manifest):
                 began = self.clock()

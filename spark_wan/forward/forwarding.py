@@ -21,6 +21,8 @@ class Forwarding:
     """None unless the last round failed."""
     is_due: bool = False
     """Whether the log was not forwarded since it was listed last, or the last round failed."""
+    paused: bool = False
+    """Whether nothing of the inbound stream is to be taken."""
     _given: Listing | None = None
     """What the log had when it was listed last."""
 
@@ -35,6 +37,12 @@ class Forwarding:
         """Through this epoch the newest log is forwarded."""
         position = self.forwarder.position
         return position[1] if position is not None else 0
+
+    def pause(self, paused: bool) -> None:
+        """Note whether the inbound stream is paused. What was left is forwarded afterwards."""
+        was, self.paused = self.paused, paused
+        if was and not paused and self.is_due:
+            self.wake()
 
     def give(self, listing: Listing) -> None:
         """Take note of what the inbound log has."""

@@ -71,6 +71,7 @@ class ForwardedStream(Activity):
     def __post_init__(self) -> None:
         self.name = self.forwarder.outbound.stream
         self.forwarding = Forwarding(self.forwarder, self._wake)
+        self.forwarder.is_paused = lambda: self.forwarding.paused
 
     def _wake(self) -> None:
         self.scheduler.add(self)
@@ -79,7 +80,7 @@ class ForwardedStream(Activity):
     def look(self, spark: SparkSession) -> Turn:
         """Find out whether there is something to forward."""
         self.job.check_stopped()
-        if not self.forwarding.is_due:
+        if not self.forwarding.is_due or self.forwarding.paused:
             return None if self.available_now else UNTIL_WOKEN
         hold = self.forwarding.hold
         wait = hold.left() if hold is not None else 0.0
@@ -99,6 +100,8 @@ class ForwardedStream(Activity):
         except Exception as error:
             log.exception("%s: unexpected error", self.name)
             cause = f"{self.name}: {type(error).__name__}: {error}"
+        if self.forwarding.paused:
+            self.forwarding.is_due = True  # the round may have left something
         self._count()
         try:
             self.answer.report_forwarded(self.name, cause)

@@ -132,9 +132,10 @@ class ChannelStreams:
         idle: dict[str, Due] = {}
         for name, listing in listings.items():
             each = Due(self.site, self.get(name), listing)
-            if name in self.paused:
-                continue
-            if not each.stream.is_done(listing):
+            each.stream.pause(name in self.paused)
+            if each.stream.paused:
+                self._know(each.stream, listing)
+            elif not each.stream.is_done(listing):
                 if each.stream.is_due(listing):
                     self._add(each, due)
             elif each.stream.must_be_checked():
@@ -183,6 +184,18 @@ class ChannelStreams:
                 listings[name] = tag, Listing(stream_log, epochs, again)
         self._listings = listings
         return {name: listing for name, (_, listing) in sorted(listings.items())}
+
+    def _know(self, stream: InboundStream, listing: Listing) -> None:
+        """Find out who forwards a paused stream: acks of what was forwarded before are collected
+        meanwhile."""
+        if stream.answer is None:
+            try:
+                table = self._table_of(stream, listing)
+            except ChannelError:
+                return
+            if table is not None:
+                self._prepare_ack(stream, table, listing)
+                stream.pause(True)
 
     def _add(self, each: Due, due: dict[str, list[Due]]) -> None:
         stream, listing = each.stream, each.listing

@@ -158,6 +158,9 @@ class Receiver:
         requests = OpenRequests(
             self._requests(), lambda: _acks(channels), timeout=self.site.sync_timeout
         )
+        control = ControlKeeper(self.topology, self.site)
+        if self.topology.senders_at(self.site.name):
+            control.enforce()  # what is forwarded may be paused
         if writer is None:
             handle.begin([*channels, *map(CopiesNow, copies)])
         else:
@@ -169,9 +172,7 @@ class Receiver:
                     note_stop(handle, [*forwards.channels, *(each.streams for each in channels)])
 
             activities = [*channels, writer, self._maintenance(handle), requests]
-            if self.topology.senders_at(self.site.name):  # what is forwarded may be paused
-                control = ControlKeeper(self.topology, self.site)
-                control.enforce()
+            if self.topology.senders_at(self.site.name):
                 activities.append(control)
             handle.begin(activities, last=last)
         return handle

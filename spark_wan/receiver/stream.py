@@ -93,6 +93,8 @@ class InboundStream:
     """What the receiver says of itself, from then on."""
     forwards: Sequence[Forwarding] = ()
     """Its forwarding, one for each sender of this site that the table is attached to."""
+    paused: bool = False
+    """Whether nothing of it is to be taken, by the last listing of the channel."""
     given: Listing | None = None
     """The listing that its table has, or works on."""
     done: Done | None = None
@@ -203,6 +205,18 @@ class InboundStream:
                 result.applied,
                 result.events,
             )
+
+    def pause(self, paused: bool) -> None:
+        """Note whether nothing of the stream is to be taken."""
+        self.paused = paused
+        for each in self.forwards:
+            each.pause(paused)
+
+    def leave(self, listing: Listing) -> None:
+        """Note that the table has left the rest of a listing: the stream was paused meanwhile. It
+        gets it again once the stream is resumed."""
+        self.done = None
+        self._end(listing)
 
     def finish(self, listing: Listing) -> None:
         """Note that everything in the listing is done."""

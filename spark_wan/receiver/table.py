@@ -183,7 +183,9 @@ class InboundTable(Activity):
         # A copy first: what comes after it may be in it.
         for each in sorted(due.values(), key=lambda each: not each.stream.is_copy):
             try:
-                if not each.stream.is_copy and self._waits_for_copy():
+                if each.stream.paused:
+                    each.stream.leave(each.listing)
+                elif not each.stream.is_copy and self._waits_for_copy():
                     each.stream.hold(f"{self.name}: waits for a copy", each.listing)
                 elif each.idle is not None and not self._must_catch_up(each.stream, each.idle):
                     each.stream.postpone_check(each.idle, each.listing)
@@ -248,6 +250,9 @@ class InboundTable(Activity):
                 return
             if not result.again:
                 stream.finish(listing)
+                return
+            if stream.paused:
+                stream.leave(listing)
                 return
 
     def _round(

@@ -111,7 +111,7 @@ class AckTimeouts:
         owed = max(timeout.published, self.acks.paused_until)
         if self.acks.clock() - owed < self.acks.ack_timeout:
             return
-        if self.alert is None and self._is_excused():
+        if (self.alert is None or callable(self.decide)) and self._is_excused():
             return
         known = waits_for is not None and timeout.epoch < waits_for.epoch
         if self._decided(timeout) == "continue" or known:

@@ -177,7 +177,10 @@ class OutboundStream(Activity):
             self._collect_acks(spark)
         if self._is_blocking(spark):
             return Next(ACK_POLL_INTERVAL)
-        if self.publisher is None or self._is_capture_paused():
+        if self.publisher is None:
+            return Next(self.pace.wait())
+        if self._is_capture_paused():
+            self._leave_first_looks()
             return Next(self.pace.wait())
         hold = self._holds.get("publishing")
         if hold is not None and (wait := hold.left()):
@@ -233,9 +236,13 @@ class OutboundStream(Activity):
         if self._shows(publisher.seems_published, spark) and not first_looks.may_begin(self):
             return Next(self.pace.wait())
         turn = self._plan(publisher, spark)
-        first_looks.done(self)
-        self.first_looks = None
+        self._leave_first_looks()
         return turn
+
+    def _leave_first_looks(self) -> None:
+        if self.first_looks is not None:
+            self.first_looks.done(self)
+            self.first_looks = None
 
     def _plan(self, publisher: Publisher, spark: SparkSession) -> Turn:
         """Plan an epoch. A worker captures and publishes it, if there is one."""

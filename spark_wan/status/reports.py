@@ -16,7 +16,14 @@ from spark_wan.channels.parallel import in_order
 from spark_wan.channels.registry import open_channel
 from spark_wan.delta.sql import quoted, reference
 from spark_wan.errors import ChannelError, NewerRecordError, UntrustedError, WanError
-from spark_wan.log.notes import ack, ack_versions, last_pause, pauses, receiver_record
+from spark_wan.log.notes import (
+    UNREADABLE_PAUSE,
+    ack,
+    ack_versions,
+    last_pause,
+    pauses,
+    receiver_record,
+)
 from spark_wan.log.progress import acked_through
 from spark_wan.log.stream_log import StreamLog, read_acks
 from spark_wan.runtime.progress import ms_left, rows_per_s
@@ -372,13 +379,17 @@ class StatusReader:
                 def read(name: str) -> StreamReport | None:
                     plan = planned.get(name)
                     of = plan.sender if plan is not None else sender
+                    try:
+                        last = last_pause(channel, name) if name in have_pauses else None
+                    except ChannelError:  # who may not read it knows that it is there
+                        last = UNREADABLE_PAUSE
                     reading = _Reading(
                         name,
                         channel,
                         sender=of,
                         planned=plan,
                         answered=acks.get(name, {}),
-                        last_pause=last_pause(channel, name) if name in have_pauses else None,
+                        last_pause=last,
                     )
                     try:
                         return self._stream(reading, epochs.get(name, []))

@@ -59,6 +59,11 @@ class Scope:
         """Whether all streams of another scope are in this one."""
         return self.sender in (None, other.sender) and self.table in (None, other.table)
 
+    def meets(self, other: Scope) -> bool:
+        """Whether a stream may be in both."""
+        senders, tables = {self.sender, other.sender}, {self.table, other.table}
+        return len(senders - {None}) < 2 and len(tables - {None}) < 2
+
 
 @dataclass(frozen=True)
 class Rule:
@@ -98,6 +103,11 @@ class Control:
         rule = self.rule_of(sender, table)
         return rule if rule is not None and rule.paused else None
 
+    @property
+    def meaning(self) -> tuple[tuple[Scope, bool, bool], ...]:
+        """What the rules say, whoever asked for it, and when."""
+        return tuple((each.scope, each.paused, each.capture) for each in self.rules)
+
     def following(
         self, verb: str, scope: Scope, *, generation: int, by: str, at: int, capture: bool = False
     ) -> Control:
@@ -113,7 +123,7 @@ class Control:
             at=at,
         )
         # To resume what no rule pauses needs no rule.
-        if verb == PAUSE or any(each.paused for each in kept):
+        if verb == PAUSE or any(each.paused and each.scope.meets(scope) for each in kept):
             kept.append(rule)
         return Control(verb, scope.sender, scope.table, by, at, tuple(kept))
 
@@ -135,5 +145,6 @@ class Control:
         except UNREADABLE as error:
             raise LedgerError(
                 f"{where}: the control log cannot be read ({error}). Restore the file; or delete "
-                "it, and run `spark-wan pause` again for what is to be paused."
+                "all of control/, and run `spark-wan pause` or `resume` again. Until then, what is "
+                "paused stays so."
             ) from error

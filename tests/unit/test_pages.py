@@ -36,7 +36,7 @@ from spark_wan.topology import parsing
 from spark_wan.topology.ack_policy import AckPolicy
 from spark_wan.topology.model import Sender, Site, Table
 from spark_wan.topology.parsing import load_topology
-from spark_wan.wire import decisions, ledger, records, topic_log, topic_state
+from spark_wan.wire import control, decisions, ledger, records, topic_log, topic_state
 from spark_wan.wire import head as head_format
 
 ROOT = Path(__file__).parents[2]
@@ -282,12 +282,14 @@ def test_the_versions_of_formats_on_the_page_are_those_of_the_code() -> None:
     through = ", ".join(map(str, range(1, ledger.SUMMARY_VERSION + 1)))
     assert versions == dict.fromkeys(of_records, record) | {
         "head, announcement": (str(head_format.VERSION),) * 2,
+        "pause": (str(head_format.VERSION),) * 2,
         "channel marker": (str(head_format.VERSION),) * 2,
         "Kafka operation": (str(topic_log.VERSION),) * 2,
         "Kafka checkpoint": (str(topic_state.VERSION),) * 2,
         "ledger row": (str(ledger.LEDGER_VERSION), through),
         "ledger summary": (str(ledger.SUMMARY_VERSION), through),
         "decision": (str(decisions.VERSION),) * 2,
+        "control entry": (str(control.VERSION),) * 2,
         "topology file": (str(parsing.VERSION),) * 2,
     }
 

@@ -233,12 +233,14 @@ class TopicChannel(Topics):
                         notes[Note("again", name)] = Version(f"{state.announced}", 0.0)
             return notes
 
+        found = self.log.fresh(heads)
+        # After the heads: what is appended to a paused stream in between shows with its pause.
         pauses = {
             note: Version(f"{record.offset} {record.time}", record.time)
             for note, record in self._acks.fresh().items()
             if note.kind == "pause"
         }
-        return {**self.log.fresh(heads), **pauses}
+        return {**found, **pauses}
 
     def read_acks(self, stream: str) -> dict[str, bytes]:
         return {

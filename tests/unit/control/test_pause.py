@@ -14,13 +14,14 @@ from fakes import memory_channel
 
 from spark_wan.channels.base import Channel
 from spark_wan.channels.registry import open_channel
-from spark_wan.control.enforce import enforce
-from spark_wan.control.keeper import ControlKeeper
+from spark_wan.control.enforce import Enforcer
+from spark_wan.control.keeper import RETRY_INTERVAL, ControlKeeper
 from spark_wan.control.verbs import ControlAnswer, pause, resume
 from spark_wan.errors import ChannelError, LedgerError, OptionError, TopologyError
 from spark_wan.log.heads import Heads
 from spark_wan.log.notes import UNREADABLE_PAUSE, last_pause, pauses, put_pause
 from spark_wan.log.notes import pause as pause_of
+from spark_wan.runtime.scheduler import Next
 from spark_wan.state.control import KEPT, ControlLog
 from spark_wan.topology.model import Topology
 from spark_wan.topology.parsing import parse_topology
@@ -107,6 +108,7 @@ def test_b20_a_verb_may_be_repeated(tmp_path: Path) -> None:
     before = pause_of(of(topology, "east"), ORDERS)
     assert changed(pause(topology, "newark", table="orders")) == (False, 1)
     assert pause_of(of(topology, "east"), ORDERS) == before
+    assert changed(resume(topology, "newark", table="clicks")) == (False, 1)
     assert changed(pause(topology, "newark", table="orders", capture=True)) == (True, 2)
     assert changed(pause(topology, "newark")) == (True, 3)  # clicks were not
     assert changed(resume(topology, "newark")) == (True, 4)
@@ -186,7 +188,7 @@ def test_two_operators_at_once_each_decide_by_what_the_other_did(tmp_path: Path)
     generation, control = ControlLog(topology.site("newark").state).read()
     assert generation == 8
     assert {each.table for each in control.rules} == {f"t{n}" for n in range(8)}
-    enforce(topology, "newark", ControlLog(topology.site("newark").state))
+    Enforcer(topology, "newark", ControlLog(topology.site("newark").state)).enforce()
     assert events(topology, "east") == {f"newark.east.t{n}" for n in range(8)}
 
 
@@ -224,8 +226,10 @@ def test_a_damaged_entry_is_an_error_and_what_is_paused_stays_so(tmp_path: Path)
         resume(topology, "newark")
 
 
-def test_a_lost_control_log_resumes_nothing(tmp_path: Path) -> None:
-    """Fails when a job takes the pause away, or a resume is not above the lost entries."""
+@pytest.mark.parametrize("verb", ["pause", "resume"])
+def test_a_lost_control_log_resumes_nothing(tmp_path: Path, verb: str) -> None:
+    """Until somebody asks anew. Fails when a job takes the pause away, or when a resume is not
+    above the lost entries, or does nothing: by what is left of the log, nothing is paused."""
     topology = world(tmp_path)
     for _ in range(2):
         pause(topology, "newark")
@@ -235,9 +239,75 @@ def test_a_lost_control_log_resumes_nothing(tmp_path: Path) -> None:
         entry.unlink()
     ControlKeeper(topology, topology.site("newark")).enforce()
     assert events(topology, "east") == {ORDERS}
-    assert changed(pause(topology, "newark")) == (True, 6)
-    assert changed(resume(topology, "newark")) == (True, 7)
-    assert events(topology, "east") == set()
+    if verb == "resume":
+        assert changed(resume(topology, "newark")) == (True, 6)
+        assert events(topology, "east") == set()
+    else:
+        assert changed(pause(topology, "newark")) == (True, 6)
+        assert events(topology, "east") == {ORDERS}
+
+
+# --- channels
+
+
+def test_a_channel_that_does_not_answer_keeps_no_other_from_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor the capture from its pause. Fails when the first error ends the look."""
+    topology = world(tmp_path)
+    east, notes = of(topology, "east"), type(of(topology, "east")).notes
+
+    def refused(channel: Any, *asked: Any) -> Any:
+        if channel is east:
+            raise ChannelError("no route to host")
+        return notes(channel, *asked)
+
+    monkeypatch.setattr(type(east), "notes", refused)
+    for verb, there in ((pause, {CLICKS}), (resume, set())):
+        with pytest.raises(ChannelError, match="no route"):
+            verb(topology, "newark")
+        assert events(topology, "west") == there
+    with pytest.raises(ChannelError, match="no route"):
+        pause(topology, "newark", sender="east", capture=True)
+    keeper = ControlKeeper(topology, topology.site("newark"))
+    keeper.enforce()
+    rule = keeper.pause_of("east", "orders")
+    assert rule is not None and rule.capture
+
+
+def test_a_wider_pause_holds_for_what_comes_later(tmp_path: Path) -> None:
+    """Fails when it is left out, because all streams of today are paused already."""
+    topology = world(tmp_path)
+    for table in ("orders", "clicks"):
+        pause(topology, "newark", table=table)
+    assert changed(pause(topology, "newark")) == (True, 3)
+    later = world(tmp_path, "prices")
+    ControlKeeper(later, later.site("newark")).enforce()
+    assert events(later, "east") == {ORDERS, "newark.east.prices"}
+
+
+def test_a_stream_that_has_left_the_topology_is_resumed_with_the_others(tmp_path: Path) -> None:
+    """What it has in the channel is delivered then. Fails when it stays paused for ever."""
+    before, after = world(tmp_path, "prices"), world(tmp_path)
+    pause(before, "newark", sender="east")
+    pause(before, "seattle")
+    gone = {"newark.east.prices", "newark.east.prices~copy~seattle"}
+    ControlKeeper(after, after.site("newark")).enforce()
+    assert gone <= paused(of(after, "east"))
+    resume(after, "newark")
+    resume(after, "seattle")
+    assert (paused(of(after, "east")), paused(of(after, "north"))) == (set(), set())
+
+
+def test_what_was_read_is_not_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thousand paused streams cost a request for each channel. Fails when each costs one, too."""
+    topology = world(tmp_path)
+    pause(topology, "newark")
+    keeper = ControlKeeper(topology, topology.site("newark"))
+    keeper.enforce()
+    monkeypatch.setattr("spark_wan.control.enforce.last_pause", None)
+    keeper.enforce()
+    assert events(topology, "east") == {ORDERS}
 
 
 # --- jobs
@@ -265,7 +335,7 @@ def test_a_pause_that_has_ended_is_kept_for_a_day(
     keeper = ControlKeeper(topology, topology.site("newark"))
     keeper.enforce()
     assert last_pause(of(topology, "east"), ORDERS) == before
-    later = before.until + 86_400_000
+    later = before.until + 86_460_000
     monkeypatch.setattr("spark_wan.control.enforce.milliseconds", lambda: later)
     keeper.enforce()
     assert pauses(of(topology, "east")) == {}
@@ -296,6 +366,10 @@ def test_a_job_goes_on_where_the_state_does_not_answer(
     rule = keeper.pause_of("east", "orders")
     assert rule is not None and rule.capture
     assert [record.levelname for record in caplog.records] == ["WARNING"]
+    new = ControlKeeper(topology, topology.site("newark"))
+    assert new.look(None) == Next(RETRY_INTERVAL)  # type: ignore[arg-type]
+    unknown = new.pause_of("west", "clicks")
+    assert unknown is not None and unknown.capture  # nobody knows whether it is paused
 
 
 # --- receivers
@@ -317,6 +391,41 @@ def test_b18_b19_a_receiver_takes_nothing_of_a_paused_stream_and_all_of_it_later
     put_pause(channel, "orders", None)
     here.apply()
     assert receivers.acked(channel, "orders") == 3
+
+
+def test_a_receiver_ends_with_the_apply_that_it_has_begun() -> None:
+    """A backlog may take hours. Fails when everything that was listed before is applied."""
+    channel = memory_channel()
+    receivers.send(channel, "orders", 1, 2, 3, 4)
+    rounds: list[str] = []
+
+    def before(table: str) -> None:
+        rounds.append(table)
+        if len(rounds) == 2:
+            put_pause(channel, "orders", PAUSED)
+            here.channel.look(None)  # type: ignore[arg-type]
+
+    here = receivers.receiver(channel, before)
+    here.apply()
+    assert receivers.acked(channel, "orders") == 2
+    here.apply()
+    assert receivers.acked(channel, "orders") == 2
+    put_pause(channel, "orders", replace(PAUSED, until=9))
+    here.apply()
+    assert receivers.acked(channel, "orders") == 4
+
+
+def test_what_a_table_was_given_before_the_pause_is_left() -> None:
+    channel = memory_channel()
+    receivers.send(channel, "orders", 1)
+    here = receivers.receiver(channel)
+    here.channel.look(None)  # type: ignore[arg-type]
+    put_pause(channel, "orders", PAUSED)
+    here.apply()
+    assert receivers.acked(channel, "orders") == 0
+    put_pause(channel, "orders", None)
+    here.apply()
+    assert receivers.acked(channel, "orders") == 1
 
 
 def test_a_new_receiver_takes_nothing_of_a_paused_stream() -> None:

@@ -26,6 +26,7 @@ from spark_wan.errors import (
     WanError,
 )
 from spark_wan.forward.forwarder import Forwarder
+from spark_wan.forward.forwarding import Forwarding
 from spark_wan.ledger.progress import Progress, origin_of
 from spark_wan.log.inbound import InboundLog
 from spark_wan.log.stream_log import StreamLog
@@ -682,3 +683,30 @@ def test_the_position_is_that_of_the_log_that_was_forwarded(chicago: Chicago) ->
     assert chicago.new().through("x") is None
     forwarder = replace(chicago.new(), position=("a", 5))
     assert (forwarder.through("a"), forwarder.through("b")) == (5, 0)
+
+
+def test_b18_nothing_of_a_paused_stream_is_forwarded_and_all_of_it_later() -> None:
+    """Also in the middle of a backlog. Fails when a round that has begun goes on to its end."""
+    chicago = Chicago()
+    chicago.send(1, 2, 3)
+    forwarder = chicago.new()
+    forwarder.is_paused = lambda: len(chicago.forwarded()) >= 2
+    run(forwarder.round())
+    assert [each.epoch for each in chicago.forwarded()] == [1, 2]
+    for paused, forwarded in ((True, 2), (False, 3)):
+        forwarder.is_paused = lambda paused=paused: paused  # type: ignore[misc]
+        run(forwarder.round())
+        assert len(chicago.forwarded()) == forwarded
+
+
+def test_what_a_pause_has_left_is_forwarded_when_it_ends() -> None:
+    """Though the log has not changed. Fails when only a new listing wakes the forwarding."""
+    woken: list[int] = []
+    forwarding = Forwarding(Chicago().new(), lambda: woken.append(1))
+    forwarding.pause(True)
+    forwarding.is_due = True  # a round has ended early
+    forwarding.pause(True)
+    assert woken == []
+    forwarding.pause(False)
+    forwarding.pause(False)
+    assert woken == [1]

@@ -17,12 +17,13 @@ import spark_wan
 from spark_wan.channels.base import Note
 from spark_wan.channels.registry import open_channel
 from spark_wan.errors import AckTimeoutError, LogGapError, OptionError, TopologyError
-from spark_wan.log.notes import put_receiver_record
+from spark_wan.log.notes import put_pause, put_receiver_record
 from spark_wan.log.stream_log import StreamLog
 from spark_wan.status import wait as wait_module
 from spark_wan.topology.model import Topology
 from spark_wan.topology.parsing import parse_topology
 from spark_wan.units import milliseconds
+from spark_wan.wire.head import Pause
 from spark_wan.wire.receiver_record import ReceiverRecord
 from spark_wan.wire.sender_record import SenderRecord
 
@@ -425,3 +426,20 @@ def test_it_needs_no_spark() -> None:
     code = "import sys, spark_wan; spark_wan.wait_for_ack; print('pyspark' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True)
     assert done.stdout == "False\n"
+
+
+def test_a_paused_stream_is_not_waited_for() -> None:
+    """Nor is a site late right after the pause. Fails when a wait goes on for as long as it may,
+    or blames a site."""
+    links = Links(ack_policy="all")
+    links.publish(1, ago=120)
+    links.publish(2, ago=110)
+    links.ack("seattle", 2)
+    log = links.log("east")
+    put_pause(log.channel, log.stream, Pause(1, "ann at here", 5))
+    error = refused(links, 13, timeout=3_600)
+    assert "newark.east.orders is paused by ann at here" in str(error)
+    put_pause(log.channel, log.stream, Pause(1, "ann at here", 5, until=milliseconds()))
+    assert "not met within 0 s" in str(refused(links, 13))
+    put_pause(log.channel, log.stream, None)
+    assert "owes the ack of epoch 1" in str(refused(links, 13, timeout=3_600))

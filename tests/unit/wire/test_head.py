@@ -5,12 +5,26 @@ from __future__ import annotations
 import pytest
 
 from spark_wan.errors import NewerRecordError
-from spark_wan.wire.head import MARKER, Announcement, Head, check_marker
+from spark_wan.wire.head import MARKER, Announcement, Head, Pause, check_marker
 from spark_wan.wire.records import UNREADABLE
 
 MARKER_V1 = b'{"format": "spark_wan channel", "version": 1}'
 HEAD_V1 = b'{"version": 1, "epoch": 7, "manifest": "25ee4a05c339424604bfc268f854dafa"}'
 AGAIN_V1 = b'{"version": 1, "epoch": 7, "attempt": 2}'
+
+PAUSE_V1 = (
+    b'{"version": 1, "generation": 4, "by": "ann at here", "since": 5, "capture": true, '
+    b'"until": null}'
+)
+
+
+def test_a_golden_pause_is_read_and_written_the_same() -> None:
+    pause = Pause(4, "ann at here", 5, capture=True)
+    assert (pause.encode(), Pause.of(PAUSE_V1)) == (PAUSE_V1, pause)
+    ended = Pause(4, "ann at here", 5, capture=True, until=9)
+    assert Pause.of(PAUSE_V1.replace(b"null", b"9")) == ended
+    assert Pause.of(PAUSE_V1.replace(b'"by"', b'"more":[1],"by"')) == pause
+    assert Pause.of(PAUSE_V1.replace(b'"version": 1', b'"version": 1,"requires":["x"]')) is None
 
 
 def test_golden_heads_and_announcements_are_read_and_written_the_same() -> None:

@@ -1,4 +1,4 @@
-"""Decisions: what a site keeps in its state beside checkpoints.
+"""Decisions and control: what a site keeps in its state beside checkpoints.
 
 The golden bytes of checkpoints are in tests/unit/state.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import pytest
 
 from spark_wan.errors import LedgerError
+from spark_wan.wire.control import Control, Rule
 from spark_wan.wire.decisions import Decisions
 
 LOG = "0123456789abcdef" * 2
@@ -46,3 +47,32 @@ def test_decisions_come_to_the_same_however_they_are_joined(apart: bool) -> None
     third = Decisions({7: "skip", 9: "skip"})
     joined = first | (second | third) if apart else (first | second) | third
     assert joined == Decisions({7: "skip", 8: "skip", 9: "skip"}, frozenset((LOG,)))
+
+
+CONTROL_V1 = (
+    b'{"version":1,"verb":"pause","sender":"east","table":null,"by":"ann at here","at":5,'
+    b'"rules":[{"sender":"east","table":null,"paused":true,"capture":false,"generation":3,'
+    b'"by":"ann at here","at":5}]}'
+)
+
+
+def test_a_golden_control_entry_is_read_and_written() -> None:
+    rule = Rule("east", None, paused=True, capture=False, generation=3, by="ann at here", at=5)
+    entry = Control("pause", "east", None, "ann at here", 5, (rule,))
+    assert (entry.encode(), Control.decode(CONTROL_V1, "here")) == (CONTROL_V1, entry)
+    more = CONTROL_V1.replace(b'"verb"', b'"more":[1],"verb"')
+    assert Control.decode(more, "here") == entry
+
+
+@pytest.mark.parametrize(
+    ("changed", "what"),
+    [
+        (b'"version":2', "Update spark_wan"),
+        (b'"version":1,"requires":["until"]', "Update spark_wan"),
+        (b'"version":0', "cannot be read"),
+    ],
+)
+def test_f51_a_control_entry_of_a_newer_spark_wan_is_an_error(changed: bytes, what: str) -> None:
+    """Fails when a pause is forgotten silently."""
+    with pytest.raises(LedgerError, match=what):
+        Control.decode(CONTROL_V1.replace(b'"version":1', changed), "here")
