@@ -675,9 +675,33 @@ GUARDS = {
 
     [pause, generations of a lost log]
     test_a_lost_control_log_resumes_nothing[resume]
-    newest_generation
+    rebuilt
     - max(newest, known.generation if known is not None else 0)
     + 0
+
+    [pause, rebuilt]
+    test_f55_a_lost_control_log_ends_no_pause_that_nobody_asks_about
+    _ask
+    - replace(control, rules=rules)
+    + control
+
+    [pause, unasked]
+    test_f55_a_lost_control_log_ends_no_pause_that_nobody_asks_about
+    ControlKeeper.pause_of
+    - rule or self._enforcer.unasked.get(Scope(sender, table))
+    + rule
+
+    [pause, an older pass]
+    test_a_pass_with_an_older_entry_undoes_no_newer_pause
+    Enforcer._enforce
+    - self.log.read()[0] != generation
+    + False
+
+    [pause, one that may not be read]
+    test_a_pause_that_may_not_be_read_stops_no_other_stream
+    Heads._read_pause
+    - return None
+    + raise
 
     [pause, a resume after a lost log]
     test_a_lost_control_log_resumes_nothing[resume]
@@ -711,9 +735,9 @@ GUARDS = {
 
     [pause, nobody knows]
     test_a_job_goes_on_where_the_state_does_not_answer
-    ControlKeeper.pause_of
-    - return UNKNOWN
-    + return None
+    ControlKeeper.check_known
+    - self.control is None
+    + False
 
     [pause, copies]
     test_copies_wait_with_the_stream

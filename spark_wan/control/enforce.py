@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from spark_wan.channels.base import Channel
+from spark_wan.channels.parallel import in_order
 from spark_wan.channels.registry import open_channel
 from spark_wan.errors import WanError
 from spark_wan.log.notes import last_pause, pauses, put_pause
@@ -58,6 +60,9 @@ class Enforcer:
     topology: Topology
     site: str
     log: ControlLog
+    unasked: dict[Scope, Rule] = field(default_factory=dict)
+    """What is paused by the channels, and not by the log, which was lost: it stays so until
+    somebody asks anew."""
     _known: dict[tuple[str, str], tuple[str, Pause | None]] = field(default_factory=dict)
     """Channel and stream -> the tag of its pause, and what that said."""
 
@@ -70,6 +75,7 @@ class Enforcer:
         while True:
             generation, control = self.log.read()
             refused: WanError | None = None
+            self.unasked = {}
             for url, (sender, wanted) in self._wanted(control).items():
                 try:
                     channel = open_channel(url, sender.storage)
@@ -104,8 +110,19 @@ class Enforcer:
                 continue
             now = self._read(channel, stream, there[stream].tag) if stream in there else None
             new = _following(now, rule, generation)
-            if new != now:
-                put_pause(channel, stream, new)
+            if new == now:
+                if rule is None and now is not None and now.until is None:
+                    self._leave(stream, now)
+                continue
+            if (new is None or new.until is not None) and self.log.read()[0] != generation:
+                return  # somebody has asked for something else meanwhile
+            put_pause(channel, stream, new)
+
+    def _leave(self, stream: str, now: Pause) -> None:
+        for each in controlled(self.topology, self.site):
+            if each.stream == stream and not each.is_copy:
+                scope = Scope(each.sender.name, each.table.name)
+                self.unasked[scope] = _rule(scope, now)
 
     def _gone(self, streams: Iterable[str], control: Control) -> dict[str, Rule | None]:
         """Return what pauses those streams of this site that are no longer in the topology. Their
@@ -141,19 +158,37 @@ def _following(now: Pause | None, rule: Rule | None, generation: int) -> Pause |
     return replace(now, until=milliseconds())
 
 
-def newest_generation(streams: Iterable[Controlled]) -> int:
-    """Return the highest generation that the channels know of: the control log may be lost. A
-    channel that does not answer knows of none."""
-    newest = 0
-    by_channel: dict[str, tuple[Sender, set[str]]] = {}
+def _rule(scope: Scope, pause: Pause) -> Rule:
+    return Rule(
+        scope.sender,
+        scope.table,
+        paused=True,
+        capture=pause.capture,
+        generation=pause.generation,
+        by=pause.by,
+        at=pause.since,
+    )
+
+
+def rebuilt(topology: Topology, site: str) -> tuple[int, tuple[Rule, ...]]:
+    """Return the highest generation that the channels of a site know of, and what they say is
+    paused, for a control log that was lost. A channel that does not answer knows of nothing."""
+    newest, rules = 0, list[Rule]()
+    streams = [*controlled(topology, site)]
+    by_channel: dict[str, tuple[Sender, dict[str, Controlled]]] = {}
     for each in streams:
-        by_channel.setdefault(each.sender.channel, (each.sender, set()))[1].add(each.stream)
+        _, of_channel = by_channel.setdefault(each.sender.channel, (each.sender, {}))
+        of_channel[each.stream] = each
     for url, (sender, names) in by_channel.items():
         try:
             channel = open_channel(url, sender.storage)
-            for name in pauses(channel).keys() & names:
-                known = last_pause(channel, name)
-                newest = max(newest, known.generation if known is not None else 0)
+            there = sorted(pauses(channel).keys() & names.keys())
+            found = zip(there, in_order(partial(last_pause, channel), there), strict=True)
         except WanError:
             continue  # to enforce what is asked for will say so
-    return newest
+        for name, known in found:
+            newest = max(newest, known.generation if known is not None else 0)
+            if known is not None and known.until is None and not names[name].is_copy:
+                each = names[name]
+                rules.append(_rule(Scope(each.sender.name, each.table.name), known))
+    return newest, tuple(rules)

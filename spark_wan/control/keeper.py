@@ -12,7 +12,7 @@ from spark_wan.errors import WanError
 from spark_wan.runtime.scheduler import Activity, Next
 from spark_wan.state.control import ControlLog
 from spark_wan.topology.model import Site, Topology
-from spark_wan.wire.control import Control, Rule
+from spark_wan.wire.control import Control, Rule, Scope
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -25,7 +25,6 @@ channel of the site's senders."""
 
 RETRY_INTERVAL = 5.0
 """Seconds between them as long as none has succeeded."""
-UNKNOWN = Rule(None, None, paused=True, capture=True, generation=0, by="", at=0)
 
 
 @dataclass(eq=False)
@@ -59,9 +58,13 @@ class ControlKeeper(Activity):
             log.log(level, "%s: %s", self.name, error)
             self._refused = True
 
-    def pause_of(self, sender: str, table: str) -> Rule | None:
-        """Return what pauses a stream; None: nothing. As long as that is not known, it is paused:
-        somebody may have asked for that."""
+    def check_known(self) -> None:
+        """Read the log, if that has never succeeded: nobody knows yet whether the capture is
+        paused. Raises ChannelError, LedgerError."""
         if self.control is None:
-            return UNKNOWN
-        return self.control.pause_of(sender, table)
+            _, self.control = self._log.read()
+
+    def pause_of(self, sender: str, table: str) -> Rule | None:
+        """Return what pauses a stream; None: nothing, as far as is known."""
+        rule = self.control.pause_of(sender, table) if self.control is not None else None
+        return rule or self._enforcer.unasked.get(Scope(sender, table))

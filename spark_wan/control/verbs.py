@@ -5,9 +5,9 @@ from __future__ import annotations
 import getpass
 import os
 import socket
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from spark_wan.control.enforce import Controlled, Enforcer, controlled, newest_generation
+from spark_wan.control.enforce import Controlled, Enforcer, controlled, rebuilt
 from spark_wan.errors import OptionError, TopologyError
 from spark_wan.state.control import ControlLog
 from spark_wan.topology.model import Topology
@@ -86,14 +86,15 @@ def _ask(
             "pause without capture."
         )
     log = ControlLog(here.state, here.storage)
-    least = newest_generation(streams)
+    least, rules = rebuilt(topology, here.name)
 
     def decide(generation: int, control: Control) -> Control | None:
+        is_lost = generation == least + 1 and log.read()[0] < least
+        if is_lost:  # what the channels say was asked for
+            control = replace(control, rules=rules)
         following = control.following(
             verb, scope, generation=generation, by=_who(), at=milliseconds(), capture=capture
         )
-        # Of a log that was lost, an entry is needed whatever it says.
-        is_lost = generation == least + 1 and log.read()[0] < least
         return following if is_lost or following.meaning != control.meaning else None
 
     changed = log.add(decide, least)

@@ -74,6 +74,8 @@ class Forwarder:
     """Returns the user's recorded decisions about the table. Called only where one is needed."""
     is_paused: Callable[[], bool] = lambda: False
     """Whether nothing of the inbound stream is to be taken."""
+    left: bool = False
+    """The last round has left something for that reason."""
     position: tuple[str, int] | None = None
     """(log ID, epoch) through which everything of the inbound log is forwarded, or need not be;
     None: not known yet."""
@@ -126,7 +128,8 @@ class Forwarder:
         yield from self._forward()
 
     def _forward(self) -> Steps[None]:
-        if self.is_paused() or self._is_for_others():
+        self.left = self.is_paused()
+        if self.left or self._is_for_others():
             return
         end = self._outbound_end()
         last = end.last
@@ -148,7 +151,8 @@ class Forwarder:
         if due:
             self._writer.check_acks(end)
         for epoch in due:
-            if self.is_paused():
+            self.left = self.is_paused()
+            if self.left:
                 return
             manifest = next_manifest(self._log, epoch, before)
             if last is not None or self.addressees(manifest):

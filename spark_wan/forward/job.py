@@ -100,8 +100,8 @@ class ForwardedStream(Activity):
         except Exception as error:
             log.exception("%s: unexpected error", self.name)
             cause = f"{self.name}: {type(error).__name__}: {error}"
-        if self.forwarding.paused:
-            self.forwarding.is_due = True  # the round may have left something
+        if self.forwarder.left:
+            self.forwarding.is_due = True
         self._count()
         try:
             self.answer.report_forwarded(self.name, cause)

@@ -15,6 +15,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from spark_wan.channels.base import Channel, Notes
+from spark_wan.channels.parallel import in_order
+from spark_wan.errors import ChannelError
 from spark_wan.log.notes import announced, pause
 
 WHOLE_LISTING_INTERVAL = 300.0
@@ -111,15 +113,25 @@ class Heads:
         """Read the pauses that were replaced since the last look."""
         tags = {note.stream: each.tag for note, each in listed.items() if note.kind == "pause"}
         known = self._pauses
+        new = [stream for stream, tag in tags.items() if known.get(stream, ("", True))[0] != tag]
+        read = dict(zip(new, in_order(self._read_pause, new), strict=True))
         self._pauses = {
             stream: known[stream]
-            if stream in known and known[stream][0] == tag
-            else (tag, pause(self.channel, stream) is not None)
+            if stream not in read
+            # One that cannot be read is a pause, and is read again.
+            else ("" if read[stream] is None else tag, read[stream] is not False)
             for stream, tag in tags.items()
         }
         self.paused = frozenset(
             stream for stream, (_, is_paused) in self._pauses.items() if is_paused
         )
+
+    def _read_pause(self, stream: str) -> bool | None:
+        """Return whether a stream is paused; None: that cannot be read."""
+        try:
+            return pause(self.channel, stream) is not None
+        except ChannelError:
+            return None
 
     def announced(self, stream: str) -> tuple[int, int] | None:
         """Return epoch and attempt of the stream's announcement, also of one of version 0.1.0."""

@@ -134,7 +134,8 @@ class ChannelStreams:
             each = Due(self.site, self.get(name), listing)
             each.stream.pause(name in self.paused)
             if each.stream.paused:
-                self._know(each.stream, listing)
+                if not each.stream.is_done(listing) and each.stream.is_due(listing):
+                    self._know(each.stream, listing)
             elif not each.stream.is_done(listing):
                 if each.stream.is_due(listing):
                     self._add(each, due)

@@ -30,6 +30,7 @@ from spark_wan.sender.outbound_channel import note_stop
 from spark_wan.sync.automatic import SiteNeed, Synchronizer
 from spark_wan.sync.request import CopyRequests
 from spark_wan.topology.model import Topology
+from spark_wan.topology.routes import all_streams
 from spark_wan.wire.decisions import Decisions
 
 if TYPE_CHECKING:
@@ -159,7 +160,7 @@ class Receiver:
             self._requests(), lambda: _acks(channels), timeout=self.site.sync_timeout
         )
         control = ControlKeeper(self.topology, self.site)
-        if self.topology.senders_at(self.site.name):
+        if self._forwards():
             control.enforce()  # what is forwarded may be paused
         if writer is None:
             handle.begin([*channels, *map(CopiesNow, copies)])
@@ -172,10 +173,17 @@ class Receiver:
                     note_stop(handle, [*forwards.channels, *(each.streams for each in channels)])
 
             activities = [*channels, writer, self._maintenance(handle), requests]
-            if self.topology.senders_at(self.site.name):
+            if self._forwards():
                 activities.append(control)
             handle.begin(activities, last=last)
         return handle
+
+    def _forwards(self) -> bool:
+        """Whether the site forwards anything."""
+        streams = all_streams(self.topology)
+        return any(
+            each.inbound is not None and each.sender.site == self.site.name for each in streams
+        )
 
     def _requests(self) -> Mapping[str, Synchronizer]:
         """Return what asks for the copies that may come, by their stream."""

@@ -7,7 +7,7 @@ other.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
 from typing import TYPE_CHECKING
@@ -42,7 +42,6 @@ from spark_wan.topology.model import Table, Topology, stream_name
 from spark_wan.topology.routes import Serving, reached, served_by
 from spark_wan.topology.signing import sending_trust
 from spark_wan.units import milliseconds
-from spark_wan.wire.control import Rule
 from spark_wan.wire.decisions import Decisions
 from spark_wan.wire.ledger import DeadLetter
 
@@ -164,7 +163,7 @@ class Sender:
                 watch=watches[sender.channel],
                 available_now=available_now,
                 first_looks=first_looks,
-                pause=partial(control.pause_of, sender.name, table.name),
+                control=control,
             )
             for sender, table in self.streams
         ]
@@ -194,7 +193,7 @@ class Sender:
         watch: AckWatch,
         available_now: bool,
         first_looks: FirstLooks | None = None,
-        pause: Callable[[], Rule | None] = lambda: None,
+        control: ControlKeeper,
     ) -> OutboundStream:
         settings = self._settings(sender, table)
         status, session = StreamStatus(settings.stream, table.name), CurrentSession()
@@ -239,7 +238,8 @@ class Sender:
                 watch.channel, settings.stream, fingerprint, milliseconds, by_sink=by_sink
             ),
             on_ack_timeout=self.on_ack_timeout or sender.on_ack_timeout,
-            pause=pause,
+            pause=partial(control.pause_of, sender.name, table.name),
+            check_control=control.check_known,
         )
 
     def _copies(

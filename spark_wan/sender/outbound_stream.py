@@ -148,6 +148,8 @@ class OutboundStream(Activity):
     on_ack_timeout: Decide = "wait"
     pause: Callable[[], Rule | None] = lambda: None
     """Returns what pauses the stream, if anything does."""
+    check_control: Callable[[], None] = lambda: None
+    """Raises WanError as long as that cannot be told."""
     forwarding_held: str | None = None
     """Why the forwarder that publishes the stream, beside this activity, adds nothing."""
     _holds: dict[str, _Hold] = field(default_factory=dict)
@@ -249,6 +251,9 @@ class OutboundStream(Activity):
         return self._go_on(self._round(publisher), spark, _LANES)
 
     def _round(self, publisher: Publisher) -> Steps[Manifest | None]:
+        self.check_control()
+        if self._is_capture_paused():
+            return None
         publisher.log.channel.ensure_prepared()
         return (yield from publisher.round())
 

@@ -341,6 +341,53 @@ def test_a_pause_that_has_ended_is_kept_for_a_day(
     assert pauses(of(topology, "east")) == {}
 
 
+def test_f55_a_lost_control_log_ends_no_pause_that_nobody_asks_about(tmp_path: Path) -> None:
+    """Also of the capture. Fails when a request for one table resumes all others."""
+    topology = world(tmp_path, "prices")
+    pause(topology, "newark", sender="east", capture=True)
+    for entry in (tmp_path / "newark/_wan/control").iterdir():
+        entry.unlink()
+    keeper = ControlKeeper(topology, topology.site("newark"))
+    keeper.enforce()
+    rule = keeper.pause_of("east", "orders")
+    assert rule is not None and rule.capture
+    resume(topology, "newark", table="prices")
+    assert events(topology, "east") == {ORDERS}
+    keeper.enforce()
+    rule = keeper.pause_of("east", "orders")
+    assert rule is not None and rule.capture
+    assert keeper.pause_of("east", "prices") is None
+
+
+def test_a_pass_with_an_older_entry_undoes_no_newer_pause(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It takes a while, and another one is faster."""
+    topology = world(tmp_path)
+    pause(topology, "newark")
+    log = ControlLog(topology.site("newark").state)
+    log.add(lambda n, c: c.following(RESUME, Scope(), generation=n, by="", at=0))
+    read, asked = Enforcer._read, list[int]()
+    written: list[Pause | None] = []
+    put = put_pause
+
+    def slowly(*given: Any) -> Any:
+        if not asked:
+            asked.append(1)
+            pause(topology, "newark")
+        return read(*given)
+
+    def counted(channel: Channel, stream: str, new: Pause | None) -> None:
+        written.append(new)
+        put(channel, stream, new)
+
+    monkeypatch.setattr(Enforcer, "_read", slowly)
+    monkeypatch.setattr("spark_wan.control.enforce.put_pause", counted)
+    Enforcer(topology, "newark", log).enforce()
+    assert (events(topology, "east"), log.read()[0]) == ({ORDERS}, 3)
+    assert [new for new in written if new is None or new.until is not None] == []
+
+
 def test_a_pause_whose_note_was_deleted_comes_back(tmp_path: Path) -> None:
     topology = world(tmp_path)
     pause(topology, "newark")
@@ -368,8 +415,8 @@ def test_a_job_goes_on_where_the_state_does_not_answer(
     assert [record.levelname for record in caplog.records] == ["WARNING"]
     new = ControlKeeper(topology, topology.site("newark"))
     assert new.look(None) == Next(RETRY_INTERVAL)  # type: ignore[arg-type]
-    unknown = new.pause_of("west", "clicks")
-    assert unknown is not None and unknown.capture  # nobody knows whether it is paused
+    with pytest.raises(ChannelError, match="403"):  # nobody knows whether it is paused
+        new.check_known()
 
 
 # --- receivers
@@ -452,6 +499,28 @@ def test_a_pause_that_cannot_be_read_is_one() -> None:
     written = replace(PAUSED, capture=True)
     put_pause(channel, "orders", written)
     assert pause_of(channel, "orders") == written
+
+
+def test_a_pause_that_may_not_be_read_stops_no_other_stream(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    channel = memory_channel()
+    for table in ("orders", "prices"):
+        receivers.send(channel, table, 1)
+    put_pause(channel, "orders", replace(PAUSED, until=9))
+    here, note = receivers.receiver(channel), channel.note
+
+    def refused(asked: Any) -> Any:
+        if asked.kind == "pause":
+            raise ChannelError("403")
+        return note(asked)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(channel, "note", refused)
+        here.apply()
+        assert (receivers.acked(channel, "orders"), receivers.acked(channel, "prices")) == (0, 1)
+    here.apply()
+    assert receivers.acked(channel, "orders") == 1
 
 
 def _note() -> Any:
