@@ -75,15 +75,16 @@ class Enforcer:
         while True:
             generation, control = self.log.read()
             refused: WanError | None = None
-            self.unasked = {}
+            unasked: dict[Scope, Rule] = {}
             for url, (sender, wanted) in self._wanted(control).items():
                 try:
                     channel = open_channel(url, sender.storage)
-                    self._enforce(channel, wanted, generation, control)
+                    unasked |= self._enforce(channel, wanted, generation, control)
                 except WanError as error:
                     refused = error
             if self.log.read()[0] != generation:
                 continue  # another one may have acted by an older entry
+            self.unasked = unasked
             if refused is not None:
                 raise refused
             return
@@ -102,8 +103,9 @@ class Enforcer:
         wanted: dict[str, Rule | None],
         generation: int,
         control: Control,
-    ) -> None:
-        there = pauses(channel)
+    ) -> dict[Scope, Rule]:
+        """Do it for a channel. Returns what is paused there that the log says nothing of."""
+        there, unasked = pauses(channel), dict[Scope, Rule]()
         gone = self._gone(there.keys() - wanted.keys(), control)
         for stream, rule in {**wanted, **gone}.items():
             if rule is None and stream not in there:
@@ -112,17 +114,20 @@ class Enforcer:
             new = _following(now, rule, generation)
             if new == now:
                 if rule is None and now is not None and now.until is None:
-                    self._leave(stream, now)
+                    unasked |= self._scope_of(stream, now)
                 continue
             if (new is None or new.until is not None) and self.log.read()[0] != generation:
-                return  # somebody has asked for something else meanwhile
+                break  # somebody has asked for something else meanwhile
             put_pause(channel, stream, new)
+        return unasked
 
-    def _leave(self, stream: str, now: Pause) -> None:
-        for each in controlled(self.topology, self.site):
-            if each.stream == stream and not each.is_copy:
-                scope = Scope(each.sender.name, each.table.name)
-                self.unasked[scope] = _rule(scope, now)
+    def _scope_of(self, stream: str, now: Pause) -> dict[Scope, Rule]:
+        scopes = (
+            Scope(each.sender.name, each.table.name)
+            for each in controlled(self.topology, self.site)
+            if each.stream == stream and not each.is_copy
+        )
+        return {scope: _rule(scope, now) for scope in scopes}
 
     def _gone(self, streams: Iterable[str], control: Control) -> dict[str, Rule | None]:
         """Return what pauses those streams of this site that are no longer in the topology. Their
