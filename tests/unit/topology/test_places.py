@@ -10,6 +10,7 @@ from fakes import memory_channel
 from inline import Running
 from topologies import refusal, topology
 
+from spark_wan.control.keeper import ControlKeeper
 from spark_wan.datasource.options import SinkOptions
 from spark_wan.delta.sql import reference
 from spark_wan.errors import TopologyError
@@ -270,6 +271,7 @@ def test_a_sender_keeps_its_checkpoint_with_the_storage_options_of_the_state() -
         loaded.table("flights"),
         watch=AckWatch(memory_channel()),
         available_now=True,
+        control=ControlKeeper(loaded, loaded.site("newark")),
     )
     checkpoints = stream.publisher.checkpoints
     assert isinstance(checkpoints, StoredCheckpoints)
