@@ -27,6 +27,7 @@ from inline import Inbound, Running, inbound_of
 from spark_wan.apply.applier import TableApplier
 from spark_wan.channels.base import Channel
 from spark_wan.channels.registry import open_channel
+from spark_wan.control.keeper import ControlKeeper
 from spark_wan.delta.sessions import CurrentSession
 from spark_wan.errors import ChannelError, StreamsHeldError
 from spark_wan.events.row_hash import digest, row_hashes
@@ -264,6 +265,7 @@ class Sites:
             topology.table(table),
             watch=watch,
             available_now=True,
+            control=ControlKeeper(topology, topology.site(NEWARK)),
         )
         assert stream.publisher is not None
         stream.session.spark = spark
