@@ -336,23 +336,23 @@ def test_commits_deleted_by_log_cleanup_unseen_hold(operation: str) -> None:
 def test_the_stream_goes_on_once_somebody_knows_that_there_was_no_restore() -> None:
     """And that is recorded: a later gap is another question. Fails when nothing but a copy helps,
     which a user stream may have nobody for."""
-    table, store = target(mark(1)), LedgerRows()
-    ledger(store).catch_up(table)
+    table, store, clock = target(mark(1)), LedgerRows(), Clock()
+    ledger(store, clock=clock).catch_up(table)
     for _ in range(6):
-        table.put(None)
+        table.put(None, time=clock())
     table.commits = table.commits[-2:]
     decided = {5}
 
     def process() -> Ledger:
-        return Ledger("seattle", "orders", store, accepts_gap=decided.__contains__)
+        return Ledger("seattle", "orders", store, clock=clock, accepts_gap=decided.__contains__)
 
     with pytest.raises(TableReplacedError, match=r"--decide orders@5=no-restore"):
         ledger(store).catch_up(table)
     found = process()
     assert (found.catch_up(table), found.local_commits) == (2, 6)
-    assert ledger(store).catch_up(table) == 2
+    assert ledger(store, clock=clock).catch_up(table) == 2
     for _ in range(3):
-        table.put(None)
+        table.put(None, time=clock())
     table.commits = table.commits[-1:]
     with pytest.raises(TableReplacedError, match=r"--decide orders@9=no-restore"):
         process().catch_up(table)

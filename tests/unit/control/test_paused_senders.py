@@ -55,6 +55,10 @@ def test_f43_a_pause_is_no_ack_timeout() -> None:
     put_pause(stream.log.channel, STREAM, replace(PAUSED, until=stream.clock()))
     look(TIMEOUT - 1)
     assert (timeouts.alert, asked) == (None, [])
+    another = AckTimeouts(stream.new(), decide)  # type: ignore[arg-type]
+    run(another.acks.round())  # of a process that has not seen the pause
+    another.act()
+    assert (another.alert, asked) == (None, [])
     look(2)
     assert timeouts.alert is not None and asked == [1]
     ack(stream.log, "seattle", 1)
