@@ -663,7 +663,7 @@ GUARDS = {
 
     [pause, the later request]
     test_of_two_requests_about_a_stream_the_later_counts
-    Control.rule_of
+    Control.pause_of
     - reversed(self.rules)
     + self.rules
 
@@ -675,9 +675,21 @@ GUARDS = {
 
     [pause, generations of a lost log]
     test_a_lost_control_log_resumes_nothing[resume]
-    rebuilt
-    - max(newest, known.generation if known is not None else 0)
+    Enforcer.rebuilt
+    - max(newest, known.generation)
     + 0
+
+    [pause, one that may not be rebuilt from]
+    test_a_lost_log_is_rebuilt_from_the_channels_that_answer
+    Enforcer.rebuilt
+    - [*in_order(partial(last_pause, channel), there)]
+    + in_order(partial(last_pause, channel), there)
+
+    [pause, requests]
+    test_an_idle_look_costs_a_request_for_the_log_and_one_for_each_channel
+    Enforcer.enforce
+    - self._wrote and self.read() != generation
+    + self.read() != generation
 
     [pause, rebuilt]
     test_f55_a_lost_control_log_ends_no_pause_that_nobody_asks_about
@@ -736,7 +748,7 @@ GUARDS = {
     [pause, nobody knows]
     test_a_job_goes_on_where_the_state_does_not_answer
     ControlKeeper.check_known
-    - self.control is None
+    - self._enforcer.control is None
     + False
 
     [pause, copies]
@@ -751,23 +763,36 @@ GUARDS = {
     - None if data is None else Pause.of(data) or UNREADABLE_PAUSE
     + None if data is None else Pause.of(data)
     """,
+    "unit/wire/test_head.py": """
+    [pause, texts of others]
+    test_a_pause_shows_nothing_that_a_terminal_must_not
+    Pause.of
+    - printable(found.by)
+    + found.by
+
+    [pause, times of others]
+    test_a_pause_shows_nothing_that_a_terminal_must_not
+    Pause.of
+    - is_time(found.since) and is_time(found.until)
+    + True
+    """,
     "unit/control/test_paused_senders.py": """
     [pause, announcements]
     test_f10_what_sites_do_not_ack_while_paused_is_not_announced_again
     AckManager._announce
-    - self.is_paused() or now - self.paused_until < self.ack_timeout
+    - self.is_excused()
     + False
 
     [pause, ack timeouts]
     test_f43_a_pause_is_no_ack_timeout
-    AckTimeouts._is_excused
-    - self.acks.is_paused()
+    AckTimeouts.act
+    - (self.alert is None or callable(self.decide)) and self.acks.is_excused()
     + False
 
     [pause, ack timeouts afterwards]
     test_f43_a_pause_is_no_ack_timeout
-    AckTimeouts._is_excused
-    - self.acks.clock() - self.acks.paused_until < self.acks.ack_timeout
+    AckManager.is_excused
+    - self.clock() - self.paused_until < self.ack_timeout
     + False
     """,
     "unit/capture/test_stored_rows.py": """
@@ -1459,6 +1484,12 @@ GUARDS = {
     + False
     """,
     "unit/datasource/test_source_listing.py": """
+    [pause, a query]
+    test_b18_a_query_gets_nothing_of_a_paused_stream
+    WanStreamReader._next_offset
+    - stream not in self._heads.paused
+    + True
+
     [listed for a query]
     test_a_listing_that_misses_a_log_ends_no_query
     WanStreamReader._next_offset
@@ -1519,6 +1550,18 @@ GUARDS = {
     + ...
     """,
     "unit/forward/test_forwarder.py": """
+    [pause, in the middle of a backlog]
+    test_b18_nothing_of_a_paused_stream_is_forwarded_and_all_of_it_later
+    Forwarder._must_leave
+    - self.is_paused()
+    + False
+
+    [pause, what is left]
+    test_what_a_pause_has_left_is_forwarded_when_it_ends
+    Forwarding.pause
+    - was and (not paused) and self.is_due
+    + False
+
     [large frames forwarded]
     test_a_frame_that_is_larger_than_the_site_allows_is_not_read
     Forwarder._copy
@@ -2479,6 +2522,12 @@ GUARDS = {
     + True
     """,
     "unit/sender/test_ack_timeouts.py": """
+    [pause, a commit]
+    test_f10_a_commit_to_a_paused_stream_does_not_wait
+    EventsSink._collect_acks
+    - acks.is_paused()
+    + False
+
     [f43 known to be down]
     test_f43_a_site_that_is_known_to_be_down_ends_later_waits_at_once
     AckTimeouts.act
@@ -3173,6 +3222,12 @@ GUARDS = {
     + now
     """,
     "unit/sender/test_sender_handle.py": """
+    [pause, capture]
+    test_a_paused_capture_adds_nothing_until_it_is_resumed
+    OutboundStream._is_capture_paused
+    - pause is not None and pause.capture
+    + False
+
     [f50send]
     test_f50_a_job_cancelled_from_outside_holds_the_stream_and_is_retried
     OutboundStream._hold
@@ -3226,6 +3281,18 @@ GUARDS = {
     + False
     """,
     "unit/status/test_wait.py": """
+    [pause, nobody waits]
+    test_a_paused_stream_is_not_waited_for
+    _Sent.look
+    - last is not None and last.until is None
+    + False
+
+    [pause, nobody is late right after it]
+    test_a_paused_stream_is_not_waited_for
+    _Sent._owed
+    - max(manifest.created, resumed)
+    + manifest.created
+
     [versions of a table made again]
     test_f47_no_version_of_a_table_that_was_made_again_counts_as_published
     _Sent.look
@@ -3300,6 +3367,18 @@ GUARDS = {
     + True
     """,
     "unit/status/test_status.py": """
+    [pause, its state]
+    test_a_paused_stream_is_paused_and_not_late
+    _state
+    - site.backlog_epochs and stream.paused is None
+    + site.backlog_epochs
+
+    [pause, since when acks are owed]
+    test_a_paused_stream_is_paused_and_not_late
+    StatusReader._site
+    - reading.last_pause.until if reading.last_pause is not None else None
+    + None
+
     [parts, no ack owed]
     test_no_ack_is_owed_for_some_parts_of_a_copy
     StatusReader._site
@@ -3526,7 +3605,7 @@ GUARDS = {
     [f51 ack]
     test_f51_an_ack_of_a_newer_spark_wan_acks_nothing_and_says_why[requires]
     unit/state/test_checkpoints.py::test_f51_a_checkpoint_of_a_newer_version_holds_it[requires]
-    read_record
+    strict_record
     - check_requires(record, known_names(cast(Any, kind)))
     + pass
 

@@ -159,10 +159,10 @@ class StatusView:
             yield Text(stream.sender_problem, "yellow")
         sender, at = stream.sender, stream.from_site or "its sender"
         if stream.paused is not None:
+            since = self._since(stream.paused.since_ms or None)
             what = "nothing is added or taken" if stream.paused.capture else "nothing is taken"
             yield Text(
-                f"paused by {stream.paused.by}{self._since(stream.paused.since_ms)}: {what} until "
-                f"`spark-wan resume` at {at}",
+                f"paused by {stream.paused.by}{since}: {what} until `spark-wan resume` at {at}",
                 "yellow",
             )
         if sender is None:

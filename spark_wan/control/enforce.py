@@ -6,9 +6,9 @@ what is there: so it also happens where no job runs, to streams that are new, an
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 
 from spark_wan.channels.base import Channel
 from spark_wan.channels.parallel import in_order
@@ -60,86 +60,112 @@ class Enforcer:
     topology: Topology
     site: str
     log: ControlLog
+    control: Control | None = None
+    """What is wanted, by the entry that was read last; None: none was."""
     unasked: dict[Scope, Rule] = field(default_factory=dict)
     """What is paused by the channels, and not by the log, which was lost: it stays so until
     somebody asks anew."""
     _known: dict[tuple[str, str], tuple[str, Pause | None]] = field(default_factory=dict)
     """Channel and stream -> the tag of its pause, and what that said."""
+    _wrote: bool = False
+    """In this pass."""
+
+    @cached_property
+    def _channels(self) -> Mapping[str, tuple[Sender, Mapping[str, Controlled]]]:
+        """By channel: a sender that has its options, and the streams in it by name."""
+        found: dict[str, tuple[Sender, dict[str, Controlled]]] = {}
+        for each in controlled(self.topology, self.site):
+            _, streams = found.setdefault(each.sender.channel, (each.sender, {}))
+            streams[each.stream] = each
+        return found
+
+    @cached_property
+    def _names(self) -> frozenset[str]:
+        """The streams of all sites, without those of copies."""
+        return frozenset(each.name for each in all_streams(self.topology))
+
+    def read(self) -> int:
+        """Read what is wanted, and return its generation. Raises ChannelError, LedgerError."""
+        generation, self.control = self.log.read()
+        return generation
 
     def enforce(self) -> None:
-        """Do it, by the newest entry of the control log. One request for each channel, and one for
-        each pause that was replaced since.
+        """Do it, by the newest entry of the control log. One request for that and one for each
+        channel, and one for each pause that was replaced since.
 
         A channel that does not answer keeps no other from it. Raises LedgerError; and ChannelError
         at the end."""
         while True:
-            generation, control = self.log.read()
+            generation, self._wrote = self.read(), False
             refused: WanError | None = None
             unasked: dict[Scope, Rule] = {}
-            for url, (sender, wanted) in self._wanted(control).items():
+            for url, (sender, streams) in self._channels.items():
                 try:
                     channel = open_channel(url, sender.storage)
-                    unasked |= self._enforce(channel, wanted, generation, control)
+                    unasked |= self._enforce(channel, streams, generation)
                 except WanError as error:
                     refused = error
-            if self.log.read()[0] != generation:
-                continue  # another one may have acted by an older entry
+            if self._wrote and self.read() != generation:
+                continue  # this pass may have acted by an older entry than another one
             self.unasked = unasked
             if refused is not None:
                 raise refused
             return
 
-    def _wanted(self, control: Control) -> dict[str, tuple[Sender, dict[str, Rule | None]]]:
-        """Return what is wanted of each stream of the topology, by channel."""
-        found: dict[str, tuple[Sender, dict[str, Rule | None]]] = {}
-        for each in controlled(self.topology, self.site):
-            _, rules = found.setdefault(each.sender.channel, (each.sender, {}))
-            rules[each.stream] = control.pause_of(each.sender.name, each.table.name)
-        return found
+    def rebuilt(self) -> tuple[int, tuple[Rule, ...]]:
+        """Return the highest generation that the channels know of, and what they say is paused, for
+        a control log that was lost. A channel that does not answer knows of nothing."""
+        newest, rules = 0, list[Rule]()
+        for url, (sender, streams) in self._channels.items():
+            try:
+                channel = open_channel(url, sender.storage)
+                there = sorted(pauses(channel).keys() & streams.keys())
+                found = [*in_order(partial(last_pause, channel), there)]
+            except WanError:
+                continue  # to enforce what is asked for will say so
+            for name, known in zip(there, found, strict=True):
+                if known is not None:
+                    newest = max(newest, known.generation)
+                    if known.until is None:
+                        rules += _rules(streams[name], known)
+        return newest, tuple(rules)
 
     def _enforce(
-        self,
-        channel: Channel,
-        wanted: dict[str, Rule | None],
-        generation: int,
-        control: Control,
+        self, channel: Channel, streams: Mapping[str, Controlled], generation: int
     ) -> dict[Scope, Rule]:
         """Do it for a channel. Returns what is paused there that the log says nothing of."""
-        there, unasked = pauses(channel), dict[Scope, Rule]()
-        gone = self._gone(there.keys() - wanted.keys(), control)
-        for stream, rule in {**wanted, **gone}.items():
+        assert self.control is not None
+        control, there, unasked = self.control, pauses(channel), dict[Scope, Rule]()
+        wanted = {
+            name: control.pause_of(each.sender.name, each.table.name)
+            for name, each in streams.items()
+        }
+        wanted |= self._gone(there.keys() - wanted.keys(), control)
+        for stream, rule in wanted.items():
             if rule is None and stream not in there:
                 continue
             now = self._read(channel, stream, there[stream].tag) if stream in there else None
             new = _following(now, rule, generation)
             if new == now:
-                if rule is None and now is not None and now.until is None:
-                    unasked |= self._scope_of(stream, now)
+                if rule is None and now is not None and now.until is None and stream in streams:
+                    unasked |= {each.scope: each for each in _rules(streams[stream], now)}
                 continue
+            self._wrote = True
             if (new is None or new.until is not None) and self.log.read()[0] != generation:
                 break  # somebody has asked for something else meanwhile
             put_pause(channel, stream, new)
         return unasked
 
-    def _scope_of(self, stream: str, now: Pause) -> dict[Scope, Rule]:
-        scopes = (
-            Scope(each.sender.name, each.table.name)
-            for each in controlled(self.topology, self.site)
-            if each.stream == stream and not each.is_copy
-        )
-        return {scope: _rule(scope, now) for scope in scopes}
-
     def _gone(self, streams: Iterable[str], control: Control) -> dict[str, Rule | None]:
         """Return what pauses those streams of this site that are no longer in the topology. Their
         tables are the last parts of their names."""
-        others = {each.name for each in all_streams(self.topology)}
         found: dict[str, Rule | None] = {}
         for stream in streams:
             copied = copied_stream(stream)
             name = copied[0] if copied is not None else stream
             for sender in self.topology.senders_at(self.site):
                 own = f"{self.site}.{sender.name}"
-                if name not in others and name.startswith((f"{own}.", f"{own}~")):
+                if name not in self._names and name.startswith((f"{own}.", f"{own}~")):
                     found[stream] = control.pause_of(sender.name, name.rpartition(".")[2])
         return found
 
@@ -163,37 +189,18 @@ def _following(now: Pause | None, rule: Rule | None, generation: int) -> Pause |
     return replace(now, until=milliseconds())
 
 
-def _rule(scope: Scope, pause: Pause) -> Rule:
-    return Rule(
-        scope.sender,
-        scope.table,
-        paused=True,
-        capture=pause.capture,
-        generation=pause.generation,
-        by=pause.by,
-        at=pause.since,
-    )
-
-
-def rebuilt(topology: Topology, site: str) -> tuple[int, tuple[Rule, ...]]:
-    """Return the highest generation that the channels of a site know of, and what they say is
-    paused, for a control log that was lost. A channel that does not answer knows of nothing."""
-    newest, rules = 0, list[Rule]()
-    streams = [*controlled(topology, site)]
-    by_channel: dict[str, tuple[Sender, dict[str, Controlled]]] = {}
-    for each in streams:
-        _, of_channel = by_channel.setdefault(each.sender.channel, (each.sender, {}))
-        of_channel[each.stream] = each
-    for url, (sender, names) in by_channel.items():
-        try:
-            channel = open_channel(url, sender.storage)
-            there = sorted(pauses(channel).keys() & names.keys())
-            found = zip(there, in_order(partial(last_pause, channel), there), strict=True)
-        except WanError:
-            continue  # to enforce what is asked for will say so
-        for name, known in found:
-            newest = max(newest, known.generation if known is not None else 0)
-            if known is not None and known.until is None and not names[name].is_copy:
-                each = names[name]
-                rules.append(_rule(Scope(each.sender.name, each.table.name), known))
-    return newest, tuple(rules)
+def _rules(each: Controlled, pause: Pause) -> list[Rule]:
+    """Return the rule that a pause of a stream comes from; that of copies comes from the same."""
+    if each.is_copy:
+        return []
+    return [
+        Rule(
+            each.sender.name,
+            each.table.name,
+            paused=True,
+            capture=pause.capture,
+            generation=pause.generation,
+            by=pause.by,
+            at=pause.since,
+        )
+    ]

@@ -12,7 +12,7 @@ from spark_wan.errors import WanError
 from spark_wan.runtime.scheduler import Activity, Next
 from spark_wan.state.control import ControlLog
 from spark_wan.topology.model import Site, Topology
-from spark_wan.wire.control import Control, Rule, Scope
+from spark_wan.wire.control import Rule, Scope
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -33,24 +33,21 @@ class ControlKeeper(Activity):
 
     topology: Topology
     site: Site
-    control: Control | None = None
-    """What is wanted, by the last look that succeeded; None: not known yet."""
     _refused: bool = False
 
     def __post_init__(self) -> None:
         self.name = f"control of site {self.site.name}"
-        self._log = ControlLog(self.site.state, self.site.storage)
-        self._enforcer = Enforcer(self.topology, self.site.name, self._log)
+        log_of_site = ControlLog(self.site.state, self.site.storage)
+        self._enforcer = Enforcer(self.topology, self.site.name, log_of_site)
 
     def look(self, spark: SparkSession) -> Next:
         self.enforce()
-        return Next(RETRY_INTERVAL if self.control is None else CONTROL_INTERVAL)
+        return Next(RETRY_INTERVAL if self._enforcer.control is None else CONTROL_INTERVAL)
 
     def enforce(self) -> None:
         """Read the log, and have the channels say what it wants. What cannot be read or written is
         logged, and tried again with the next look: what was paused before stays so."""
         try:
-            _, self.control = self._log.read()
             self._enforcer.enforce()
             self._refused = False
         except WanError as error:
@@ -61,10 +58,11 @@ class ControlKeeper(Activity):
     def check_known(self) -> None:
         """Read the log, if that has never succeeded: nobody knows yet whether the capture is
         paused. Raises ChannelError, LedgerError."""
-        if self.control is None:
-            _, self.control = self._log.read()
+        if self._enforcer.control is None:
+            self._enforcer.read()
 
     def pause_of(self, sender: str, table: str) -> Rule | None:
         """Return what pauses a stream; None: nothing, as far as is known."""
-        rule = self.control.pause_of(sender, table) if self.control is not None else None
+        control = self._enforcer.control
+        rule = control.pause_of(sender, table) if control is not None else None
         return rule or self._enforcer.unasked.get(Scope(sender, table))

@@ -7,7 +7,7 @@ import os
 import socket
 from dataclasses import dataclass, replace
 
-from spark_wan.control.enforce import Controlled, Enforcer, controlled, rebuilt
+from spark_wan.control.enforce import Controlled, Enforcer, controlled
 from spark_wan.errors import OptionError, TopologyError
 from spark_wan.state.control import ControlLog
 from spark_wan.topology.model import Topology
@@ -86,7 +86,8 @@ def _ask(
             "pause without capture."
         )
     log = ControlLog(here.state, here.storage)
-    least, rules = rebuilt(topology, here.name)
+    enforcer = Enforcer(topology, here.name, log)
+    least, rules = enforcer.rebuilt()
 
     def decide(generation: int, control: Control) -> Control | None:
         is_lost = generation == least + 1 and log.read()[0] < least
@@ -98,7 +99,7 @@ def _ask(
         return following if is_lost or following.meaning != control.meaning else None
 
     changed = log.add(decide, least)
-    Enforcer(topology, here.name, log).enforce()
+    enforcer.enforce()
     names = tuple(each.stream for each in streams if not each.is_copy)
     return ControlAnswer(verb, here.name, names, changed, generation=log.read()[0])
 
@@ -113,15 +114,12 @@ def _who() -> str:
 
 def _streams(topology: Topology, site: str, scope: Scope) -> list[Controlled]:
     """Return the streams of a scope. Raises TopologyError where there are none."""
-    if scope.sender is not None and topology.sender(scope.sender).site != site:
-        raise TopologyError(
-            f"{topology.file}: senders.{scope.sender} runs at site "
-            f"{topology.sender(scope.sender).site}, not at {site}."
-        )
+    if scope.sender is not None:
+        topology.sender_at(site, scope.sender)
     if scope.table is not None:
         topology.table(scope.table)
     streams = [*controlled(topology, site, scope)]
-    if not any(not each.is_copy for each in streams):
+    if all(each.is_copy for each in streams):
         what = f"table {scope.table}" if scope.table is not None else "anything"
         by = f"sender {scope.sender}" if scope.sender is not None else f"site {site}"
         raise TopologyError(f"{topology.file}: {by} does not send {what}.")

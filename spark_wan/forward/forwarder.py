@@ -128,8 +128,7 @@ class Forwarder:
         yield from self._forward()
 
     def _forward(self) -> Steps[None]:
-        self.left = self.is_paused()
-        if self.left or self._is_for_others():
+        if self._must_leave() or self._is_for_others():
             return
         end = self._outbound_end()
         last = end.last
@@ -151,8 +150,7 @@ class Forwarder:
         if due:
             self._writer.check_acks(end)
         for epoch in due:
-            self.left = self.is_paused()
-            if self.left:
+            if self._must_leave():
                 return
             manifest = next_manifest(self._log, epoch, before)
             if last is not None or self.addressees(manifest):
@@ -165,6 +163,11 @@ class Forwarder:
             self.position = manifest.log_id, manifest.epoch
         if last is not None and last.kind != EVENTS and not due:
             yield from self._name_new_sites(last)
+
+    def _must_leave(self) -> bool:
+        """Whether to leave the rest, because the inbound stream is paused."""
+        self.left = self.is_paused()
+        return self.left
 
     def _add(self, manifest: Manifest, began: int) -> Steps[Manifest]:
         """Append a manifest to the outbound log."""

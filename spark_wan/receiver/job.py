@@ -159,9 +159,9 @@ class Receiver:
         requests = OpenRequests(
             self._requests(), lambda: _acks(channels), timeout=self.site.sync_timeout
         )
-        control = ControlKeeper(self.topology, self.site)
-        if self._forwards():
-            control.enforce()  # what is forwarded may be paused
+        control = [ControlKeeper(self.topology, self.site)] if self._forwards() else []
+        for keeper in control:
+            keeper.enforce()  # what is forwarded may be paused
         if writer is None:
             handle.begin([*channels, *map(CopiesNow, copies)])
         else:
@@ -172,10 +172,8 @@ class Receiver:
                 finally:
                     note_stop(handle, [*forwards.channels, *(each.streams for each in channels)])
 
-            activities = [*channels, writer, self._maintenance(handle), requests]
-            if self._forwards():
-                activities.append(control)
-            handle.begin(activities, last=last)
+            maintenance = self._maintenance(handle)
+            handle.begin([*channels, writer, maintenance, requests, *control], last=last)
         return handle
 
     def _forwards(self) -> bool:

@@ -111,18 +111,12 @@ class AckTimeouts:
         owed = max(timeout.published, self.acks.paused_until)
         if self.acks.clock() - owed < self.acks.ack_timeout:
             return
-        if (self.alert is None or callable(self.decide)) and self._is_excused():
+        if (self.alert is None or callable(self.decide)) and self.acks.is_excused():
             return
         known = waits_for is not None and timeout.epoch < waits_for.epoch
         if self._decided(timeout) == "continue" or known:
             self._ended = timeout
             self._alert(timeout)
-
-    def _is_excused(self) -> bool:
-        """Whether the stream is paused, or was until a moment ago: nobody could ack."""
-        if self.acks.is_paused():
-            return True
-        return self.acks.clock() - self.acks.paused_until < self.acks.ack_timeout
 
     def ends_wait(self, manifest: Manifest) -> bool:
         """Whether a commit need not wait any longer for the acks of its epoch, by the last

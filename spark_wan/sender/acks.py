@@ -150,6 +150,11 @@ class AckManager:
         self.paused_until = self.clock() if last.until is None else last.until
         return last.until is None
 
+    def is_excused(self) -> bool:
+        """Whether the stream is paused, or was until less than ``ack_timeout`` ago: no site could
+        ack. Costs the same request."""
+        return self.is_paused() or self.clock() - self.paused_until < self.ack_timeout
+
     def acked_by(self, manifest: Manifest) -> set[str]:
         """Return the sites that have applied ``manifest``, by what the last round read."""
         newest, acks = self.state.newest, self.state.acks
@@ -397,7 +402,7 @@ class AckManager:
             return
         if 0 <= now - self._waiting[2] < self.ack_timeout:
             return
-        if self.is_paused() or now - self.paused_until < self.ack_timeout:
+        if self.is_excused():
             self._waiting = (last.log_id, lowest, self.paused_until)
             return
         self.state.overdue = True

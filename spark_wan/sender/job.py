@@ -101,16 +101,10 @@ class Sender:
         self.topology = topology
         self.site = topology.site(site)
         chosen = (
-            [topology.sender(name) for name in senders]
+            [topology.sender_at(site, name) for name in senders]
             if senders is not None
             else topology.senders_at(site)
         )
-        for sender in chosen:
-            if sender.site != site:
-                raise TopologyError(
-                    f"{topology.file}: senders.{sender.name} runs at site {sender.site}, not at "
-                    f"{site}."
-                )
         wanted = {topology.table(name).name for name in tables} if tables is not None else None
         self.streams = [
             (sender, table)

@@ -206,7 +206,8 @@ class PauseReport:
     by: str
     """Who asked for it."""
     since_ms: int
-    """Since when, in milliseconds since 1970 UTC, by the clock where it was asked for."""
+    """Since when, in milliseconds since 1970 UTC, by the clock where it was asked for; 0: the pause
+    cannot be read."""
     capture: bool
     """Whether the sender adds nothing to the stream, either."""
     generation: int

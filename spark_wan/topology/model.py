@@ -297,6 +297,16 @@ class Topology:
         """Return the sender ``name``."""
         return _look_up(self.senders, name, f"{self.file}: sender")
 
+    def sender_at(self, site: str, name: str) -> Sender:
+        """Return the sender ``name``, which starts from ``site``. Raises TopologyError also if it
+        starts from another one."""
+        sender = self.sender(name)
+        if sender.site != site:
+            raise TopologyError(
+                f"{self.file}: senders.{name} runs at site {sender.site}, not at {site}."
+            )
+        return sender
+
     def table(self, name: str) -> Table:
         """Return the table ``name``."""
         return _look_up(self.tables, name, f"{self.file}: table")

@@ -34,18 +34,10 @@ import json
 from dataclasses import asdict, dataclass
 
 from spark_wan.errors import LedgerError, NewerRecordError
-from spark_wan.wire.records import (
-    UNREADABLE,
-    check_requires,
-    check_version,
-    from_fields,
-    known_names,
-    read_json,
-)
+from spark_wan.wire.records import UNREADABLE, strict_record
 
 VERSION = 1
 PAUSE, RESUME = "pause", "resume"
-VERBS = (PAUSE, RESUME)
 
 
 @dataclass(frozen=True)
@@ -93,14 +85,10 @@ class Control:
     at: int = 0
     rules: tuple[Rule, ...] = ()
 
-    def rule_of(self, sender: str, table: str) -> Rule | None:
-        """Return the rule that counts for a stream."""
-        scope = Scope(sender, table)
-        return next((each for each in reversed(self.rules) if each.scope.covers(scope)), None)
-
     def pause_of(self, sender: str, table: str) -> Rule | None:
         """Return the rule that pauses a stream; None: it is not paused."""
-        rule = self.rule_of(sender, table)
+        scope = Scope(sender, table)
+        rule = next((each for each in reversed(self.rules) if each.scope.covers(scope)), None)
         return rule if rule is not None and rule.paused else None
 
     @property
@@ -134,10 +122,7 @@ class Control:
     def decode(cls, data: bytes, where: str) -> Control:
         """Raises LedgerError for any other record: no pause may be forgotten silently."""
         try:
-            record = read_json(data)
-            check_version(record["version"], VERSION)
-            check_requires(record, known_names(Control))
-            return from_fields(Control, record, renamed=False)
+            return strict_record(Control, data, VERSION, renamed=False)
         except NewerRecordError as error:
             raise LedgerError(
                 f"{where}: the control log was {error}. Update spark_wan at this site."

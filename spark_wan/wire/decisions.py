@@ -26,14 +26,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from spark_wan.errors import LedgerError, NewerRecordError
-from spark_wan.wire.records import (
-    UNREADABLE,
-    check_requires,
-    check_version,
-    from_fields,
-    known_names,
-    read_json,
-)
+from spark_wan.wire.records import UNREADABLE, strict_record
 
 VERSION = 1
 
@@ -76,10 +69,7 @@ class Decisions:
     def decode(cls, data: bytes, where: str) -> Decisions:
         """Raises LedgerError for any other record: no decision may be forgotten silently."""
         try:
-            record = read_json(data)
-            check_version(record["version"], VERSION)
-            check_requires(record, known_names(_Entry))
-            entry = from_fields(_Entry, record, renamed=False)
+            entry = strict_record(_Entry, data, VERSION, renamed=False)
             operations = {int(version): action for version, action in entry.operations.items()}
             return cls(
                 operations,

@@ -44,14 +44,16 @@ none. Unknown fields are ignored (:mod:`spark_wan.wire.records`).
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TypeVar
 
 from spark_wan.errors import NewerRecordError
 from spark_wan.wire.manifest import fingerprint
+from spark_wan.wire.names import printable
 from spark_wan.wire.records import (
     check_requires,
     check_version,
+    is_time,
     read_json,
     read_record,
 )
@@ -120,3 +122,11 @@ class Pause(Hint):
     since: int
     capture: bool = False
     until: int | None = None
+
+    @classmethod
+    def of(cls, data: bytes | None) -> Pause | None:
+        """As that of other hints, with a text and times that a terminal may show."""
+        found = super().of(data)
+        if found is None or not (is_time(found.since) and is_time(found.until)):
+            return None
+        return replace(found, by=printable(found.by))

@@ -285,12 +285,18 @@ def read_record(
     ``newest``: the version up to which it is readable. Raises NewerRecordError.
     """
     try:
-        record = read_json(data)
-        check_version(record.get("version"), newest)
-        check_requires(record, known_names(cast(Any, kind)))
-        return from_fields(kind, record, renamed)
+        return strict_record(kind, data, newest, renamed)
     except UNREADABLE:
         return None
+
+
+def strict_record(kind: type[T], data: bytes, newest: int = VERSION, renamed: bool = True) -> T:
+    """Return the record in ``data`` as :func:`read_record` does. Raises UNREADABLE errors where
+    that returns None."""
+    record = read_json(data)
+    check_version(record.get("version"), newest)
+    check_requires(record, known_names(cast(Any, kind)))
+    return from_fields(kind, record, renamed)
 
 
 def write_record(record: Any, **omitted: object) -> bytes:

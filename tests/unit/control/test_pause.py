@@ -23,6 +23,7 @@ from spark_wan.log.notes import UNREADABLE_PAUSE, last_pause, pauses, put_pause
 from spark_wan.log.notes import pause as pause_of
 from spark_wan.runtime.scheduler import Next
 from spark_wan.state.control import KEPT, ControlLog
+from spark_wan.state.objects import StateObjects
 from spark_wan.topology.model import Topology
 from spark_wan.topology.parsing import parse_topology
 from spark_wan.wire.control import PAUSE, RESUME, Control, Scope
@@ -308,6 +309,53 @@ def test_what_was_read_is_not_read_again(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr("spark_wan.control.enforce.last_pause", None)
     keeper.enforce()
     assert events(topology, "east") == {ORDERS}
+
+
+def test_an_idle_look_costs_a_request_for_the_log_and_one_for_each_channel(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Twice a minute, for each job of the site."""
+    topology = world(tmp_path)
+    pause(topology, "newark")
+    keeper = ControlKeeper(topology, topology.site("newark"))
+    keeper.enforce()
+    asked: list[str] = []
+    listed, notes = StateObjects.numbers, type(of(topology, "east")).notes
+
+    def numbers(objects: StateObjects, name: str) -> list[int]:
+        asked.append("state")
+        return listed(objects, name)
+
+    def counted(channel: Any, *given: Any) -> Any:
+        asked.append(channel.url.rpartition("/")[2])
+        return notes(channel, *given)
+
+    monkeypatch.setattr(StateObjects, "numbers", numbers)
+    monkeypatch.setattr(type(of(topology, "east")), "notes", counted)
+    keeper.enforce()
+    assert asked == ["state", "east", "west"]
+
+
+def test_a_lost_log_is_rebuilt_from_the_channels_that_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Fails when a request is refused for a pause of another channel that may not be read."""
+    topology = world(tmp_path)
+    pause(topology, "newark")
+    for entry in (tmp_path / "newark/_wan/control").iterdir():
+        entry.unlink()
+    east, note = of(topology, "east"), type(of(topology, "east")).note
+
+    def refused(channel: Any, asked: Any) -> Any:
+        if channel is east and asked.kind == "pause":
+            raise ChannelError("403")
+        return note(channel, asked)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(type(east), "note", refused)
+        with pytest.raises(ChannelError, match="403"):
+            resume(topology, "newark", table="clicks")
+    assert (events(topology, "west"), events(topology, "east")) == (set(), {ORDERS})
 
 
 # --- jobs

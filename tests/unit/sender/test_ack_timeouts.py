@@ -13,14 +13,15 @@ from fakes import STREAM, Checkpoints, Clock, ack, memory_channel, publish
 
 from spark_wan.datasource import sink as sink_module
 from spark_wan.datasource.sink import EventsSink, WanCommitMessage
-from spark_wan.errors import OptionError
-from spark_wan.log.notes import sender_record
+from spark_wan.errors import ChannelError, OptionError
+from spark_wan.log.notes import put_pause, sender_record
 from spark_wan.log.stream_log import StreamLog
 from spark_wan.sender.ack_timeouts import AckTimeout, AckTimeouts, Decide, check_decide
 from spark_wan.sender.acks import AckManager
 from spark_wan.steps import run
 from spark_wan.topology.ack_policy import AckPolicy
 from spark_wan.units import milliseconds
+from spark_wan.wire.head import Pause
 from spark_wan.wire.manifest import Manifest
 
 TIMEOUT = 60
@@ -356,3 +357,23 @@ def test_f43_commits_after_a_late_epoch_do_not_wait(monkeypatch: pytest.MonkeyPa
     later.write_row("e2", 2)
     record = sender_record(channel, SINK_STREAM)
     assert record is not None and record.alert is not None and record.alert.startswith("epoch 1, ")
+
+
+def test_f10_a_commit_to_a_paused_stream_does_not_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor does it fail where that cannot be asked: its epoch is in the log. Fails with a test that
+    does not end, or when the rows are written twice."""
+    channel = CountedChannel("dict://sink-paused")
+    monkeypatch.setattr(sink_module, "open_channel", lambda *_: channel)
+    put_pause(channel, SINK_STREAM, Pause(1, "ann", 5))
+    sink = WaitingSink(Sink(block_on_ack=3_600, ack_timeout=60.0).options, SCHEMA, None)
+    sink.write_row("e1", 1)
+    record = sender_record(channel, SINK_STREAM)
+    assert record is not None and record.alert is None
+
+    def refused(*_: object) -> bool:
+        raise ChannelError("503")
+
+    monkeypatch.setattr(AckManager, "is_paused", refused)
+    sink = WaitingSink(Sink(block_on_ack=0.01, ack_timeout=60.0).options, SCHEMA, None)
+    sink.write_row("e2", 2)
+    assert StreamLog(channel, SINK_STREAM).newest_epoch() == 2

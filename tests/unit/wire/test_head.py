@@ -27,6 +27,15 @@ def test_a_golden_pause_is_read_and_written_the_same() -> None:
     assert Pause.of(PAUSE_V1.replace(b'"version": 1', b'"version": 1,"requires":["x"]')) is None
 
 
+@pytest.mark.parametrize(("since", "until"), [(-1, None), (5, 1 << 60), (1 << 60, None)])
+def test_a_pause_shows_nothing_that_a_terminal_must_not(since: int, until: int | None) -> None:
+    """Somebody else wrote it. Fails when a status clears the screen, or ends with an error for a
+    time that Python cannot show."""
+    assert Pause.of(Pause(4, "ann", since, until=until).encode()) is None
+    read = Pause.of(Pause(4, "\x1b[2J ann", 5).encode())
+    assert read is not None and read.by == "\ufffd[2J ann"
+
+
 def test_golden_heads_and_announcements_are_read_and_written_the_same() -> None:
     head, again = Head.by(7, b"m"), Announcement(7, 2)
     assert (head.encode(), again.encode(), MARKER) == (HEAD_V1, AGAIN_V1, MARKER_V1)
