@@ -13,7 +13,7 @@ returns a table of a site once the site has a whole state of it. ``read_status``
 returns how far every stream is at every site, ``dead_letters`` what a site could not apply or send;
 both without Spark. ``verify`` compares a table with its copies, and ``undo`` takes back what some
 commits did. ``make_backup`` and ``adopt_backup`` carry a table by hand. ``pause`` and ``resume``
-say when the sites take what another one sends.
+say when the sites take what another one sends, ``drain`` and ``stop_at`` where that ends.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from spark_wan.wire.mark import LOCAL_ONLY
 
 if TYPE_CHECKING:
     from spark_wan.backup.job import adopt_backup, make_backup
-    from spark_wan.control.verbs import pause, resume
+    from spark_wan.control.verbs import drain, pause, resume, stop_at
     from spark_wan.datasource.format import register
     from spark_wan.datasource.synchronized import synchronized
     from spark_wan.ledger.dead_letters import dead_letters
@@ -54,12 +54,14 @@ __all__ = [
     "adopt_backup",
     "dead_letters",
     "decode",
+    "drain",
     "load_topology",
     "make_backup",
     "pause",
     "read_status",
     "register",
     "resume",
+    "stop_at",
     "synchronized",
     "undo",
     "verify",
@@ -71,11 +73,13 @@ _LAZY = {
     "Sender": "spark_wan.sender.job",
     "adopt_backup": "spark_wan.backup.job",
     "dead_letters": "spark_wan.ledger.dead_letters",
+    "drain": "spark_wan.control.verbs",
     "make_backup": "spark_wan.backup.job",
     "pause": "spark_wan.control.verbs",
     "read_status": "spark_wan.status.reports",
     "register": "spark_wan.datasource.format",
     "resume": "spark_wan.control.verbs",
+    "stop_at": "spark_wan.control.verbs",
     "synchronized": "spark_wan.datasource.synchronized",
     "undo": "spark_wan.sync.inverse",
     "verify": "spark_wan.sync.verify",

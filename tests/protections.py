@@ -658,14 +658,14 @@ GUARDS = {
     [pause, repeated]
     test_b20_a_verb_may_be_repeated
     _ask
-    - is_lost or following.meaning != control.meaning
+    - is_new or following.meaning != control.meaning
     + True
 
     [pause, the later request]
     test_of_two_requests_about_a_stream_the_later_counts
-    Control.pause_of
-    - reversed(self.rules)
-    + self.rules
+    _last_of
+    - reversed(found)
+    + found
 
     [pause, the control log is lost]
     test_a_lost_control_log_resumes_nothing
@@ -688,8 +688,8 @@ GUARDS = {
     [pause, requests]
     test_an_idle_look_costs_a_request_for_the_log_and_one_for_each_channel
     Enforcer.enforce
-    - self._wrote and self.read() != generation
-    + self.read() != generation
+    - self._wrote and self.read()[0] != generation
+    + self.read()[0] != generation
 
     [pause, rebuilt]
     test_f55_a_lost_control_log_ends_no_pause_that_nobody_asks_about
@@ -730,8 +730,8 @@ GUARDS = {
     [pause, a wider one]
     test_a_wider_pause_holds_for_what_comes_later
     Control.meaning
-    - tuple(((each.scope, each.paused, each.capture) for each in self.rules))
-    + tuple((each.paused for each in self.rules[:1]))
+    - [(each.scope, each.paused, each.capture) for each in self.rules]
+    + [(each.paused,) for each in self.rules[:1]]
 
     [pause, streams that are gone]
     test_a_stream_that_has_left_the_topology_is_resumed_with_the_others
@@ -2433,10 +2433,166 @@ GUARDS = {
     - now - current[1] >= SLOW
     + False
 
+    [end, newest becomes a version]
+    unit/sender/test_ending.py::test_b21_a_drained_stream_has_what_was_committed_and_nothing_more
+    EndPoint.of
+    - before is not None and before.ending == ending
+    + False
+
+    [end, commits behind it]
+    unit/sender/test_ending.py::test_a_stream_ends_with_a_version
+    Publisher._plan
+    - self._end.may_follow(history)
+    + history
+
+    [end, a snapshot behind it]
+    unit/sender/test_ending.py::test_a_stream_that_begins_with_a_snapshot_ends_with_an_earlier_version
+    Publisher._first_snapshot
+    - before[-1]
+    + commit
+
+    [end, an idle stream]
+    unit/sender/test_ending.py::test_an_idle_stream_ends_too
+    Publisher.is_quiet
+    - self.is_to_end
+    + False
+
+    [end, ranges without events]
+    unit/sender/test_ending.py::test_a_stream_ends_with_a_version
+    Publisher._worth_recording
+    - self._end is not None
+    + False
+
+    [end, at its time]
+    unit/sender/test_ending.py::test_a_stream_ends_with_a_time
+    EndPoint.is_reached
+    - self.clock() > self.end.point
+    + True
+
+    [end, noticed at its time]
+    unit/sender/test_ending.py::test_a_stream_ends_with_a_time
+    EndPoint.may_be_reached
+    - self.clock() - 1
+    + self.end.point - 1
+
+    [end, nothing follows]
+    unit/sender/test_ending.py::test_b21_a_drained_stream_has_what_was_committed_and_nothing_more
+    Publisher._next
+    - self._ends(end.last, self.wanted())
+    + self._ends(end.last, self.wanted()) and False
+
+    [end, a lost control log]
+    unit/sender/test_ending.py::test_a_lost_control_log_leaves_an_end_as_it_is
+    Wanted.has_ended
+    - self.ending is None or last.control >= self.ending.generation
+    + self.ending is not None and last.control >= self.ending.generation
+
+    [end, a restored control log]
+    unit/sender/test_ending.py::test_a_lost_control_log_leaves_an_end_as_it_is
+    Wanted.has_ended
+    - last.control >= self.ending.generation
+    + last.control == self.ending.generation
+
+    [end, lost history]
+    unit/sender/test_ending.py::test_lost_history_holds_a_stream_that_ends_with_a_version
+    Publisher._check_may_resync
+    - self._end.end.kind != NEWEST
+    + False
+
+    [end, no round of an ended stream]
+    unit/sender/test_sender_handle.py::test_b21_an_ended_stream_is_left_alone_until_it_is_resumed
+    OutboundStream._look
+    - self.publisher.has_ended
+    + False
+
+    [end, in a run that ends]
+    unit/sender/test_sender_handle.py::test_b21_an_ended_stream_is_left_alone_until_it_is_resumed
+    OutboundStream._after_round
+    - published is not None and self.publisher.is_to_end
+    + False
+
+    [end, epochs without events at the end]
+    unit/apply/test_plan.py::test_epochs_without_events_behind_new_ones_are_left_to_the_next_round
+    StreamPlanner._pass_over
+    - plan.more = True
+    + pass
+
+    [end, acked by all]
+    unit/control/test_ends.py::test_b19_a_drain_ends_once_all_sites_have_acked_the_end
+    EndWait._look
+    - acked[site] < newest.epoch
+    + not acked[site]
+
+    [end, of this request]
+    unit/control/test_ends.py::test_a_drain_that_is_asked_for_again_is_a_new_one
+    EndWait._look
+    - newest.control >= self.generation
+    + True
+
+    [end, of a query]
+    unit/control/test_ends.py::test_what_is_not_captured_is_only_waited_for
+    EndWait._end_of_log
+    - self.stream.captured
+    + True
+
+    [end, nothing to send]
+    unit/control/test_ends.py::test_a_stream_that_has_nothing_to_send_has_ended
+    EndWait._has_nothing
+    - record.control >= self.generation
+    + True
+
+    [end, resumed first]
+    unit/control/test_ends.py::test_a_drain_resumes_what_is_paused
+    Control.following
+    - verb == PAUSE or any((each.paused and each.scope.meets(scope) for each in rules))
+    + False
+
+    [end, a pause lets nothing go on]
+    unit/control/test_ends.py::test_a_drain_resumes_what_is_paused
+    Control.following
+    - verb != PAUSE
+    + True
+
+    [end, a version that has passed]
+    unit/control/test_ends.py::test_b76_a_stop_that_cannot_be_kept_is_refused
+    _check_is_ahead
+    - last.last_version > end.point
+    + False
+
+    [end, resumed above its number]
+    unit/control/test_ends.py::test_b25_an_ended_stream_is_resumed
+    _ask
+    - log.add(decide, max(least, least_end))
+    + log.add(decide, least)
+
+    [end, a resume is kept]
+    unit/control/test_ends.py::test_b25_an_ended_stream_is_resumed
+    Control.following
+    - len(ends) < len(self.ends)
+    + False
+
+    [end, who does not know it]
+    unit/wire/test_state_records.py::test_a_golden_control_entry_with_ends_is_read_and_written
+    Control.encode
+    - record["requires"] = ["ends"]
+    + pass
+
+    [end, the status of one that was resumed]
+    unit/control/test_ends.py::test_the_status_of_a_stream_that_ends
+    _ending
+    - newest.end and (sender is None or asked is not None)
+    + newest.end
+
+    [end, the exit code]
+    unit/cli/test_pause_and_resume.py::test_b19_a_drain_says_what_it_waits_for_and_whether_all_has_arrived
+    drain
+    - not answer.arrived
+    + False
+
     [nothing to send waits]
     unit/sender/test_sender_handle.py::test_after_a_start_tables_with_changes_go_before_those_without
     OutboundStream._first_look
-    - self._shows(publisher.seems_published, spark) and not first_looks.may_begin(self)
+    - is_known and not first_looks.may_begin(self)
     + False
 
     [changes do not wait]
@@ -2741,8 +2897,8 @@ GUARDS = {
     [new sites named at once]
     test_an_epoch_without_events_names_a_new_site_at_once
     Publisher._publish
-    - planned is None and (not new_sites)
-    + planned is None
+    - planned is None and (not new_sites) and (not ends)
+    + planned is None and (not ends)
 
     [new sites behind commits without events]
     test_commits_without_events_do_not_hide_a_new_site

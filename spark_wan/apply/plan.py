@@ -59,7 +59,8 @@ class StreamPlan:
     least: tuple[VectorEntry, ...] = ()
     """What that copy has to have; empty: anything will do."""
     more: bool = False
-    """The limits ended the plan before the log's end."""
+    """Something is behind what is new: the limits have ended the plan, or epochs that need no apply
+    and count once it is done."""
 
     def hold(self, epoch: int, error: WanError, manifest: Manifest | None = None) -> StreamPlan:
         """End the plan before an epoch, whose ``manifest`` is given if it can be read."""
@@ -112,6 +113,7 @@ class StreamPlanner:
                 return plan
             else:
                 plan.new.append(PlannedEpoch(manifest, above))
+                plan.more = False
                 plan.size += manifest.bytes
                 last = -1 if manifest.kind == EVENTS else manifest.last_version
                 ahead.advance(origin_of(manifest), last, manifest, manifest.written_at_origin)
@@ -185,7 +187,9 @@ class StreamPlanner:
         passed = manifest.epoch == position + 1 and not for_site
         if passed or manifest.kind == EVENTS:
             ahead.advance(origin_of(manifest), -1, manifest)
-        if not plan.new:
+        if plan.new:
+            plan.more = True
+        else:
             plan.known = manifest.epoch
             if for_site and manifest.epoch > self.acked.get(manifest.log_id, 0):
                 plan.duplicates += manifest.rows

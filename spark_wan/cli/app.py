@@ -9,6 +9,9 @@
     spark-wan remove   --config topology.yaml STREAM    remove a stream that is no longer written
     spark-wan pause    --config topology.yaml --site A  have no site take what a site sends
     spark-wan resume   --config topology.yaml --site A  have them go on
+    spark-wan drain    --config topology.yaml --site A  send what is committed, then nothing more
+    spark-wan stop     --config topology.yaml --site A --at VERSION|TIME
+                                                        end with a version or a time
     spark-wan sync     --config topology.yaml --table T --site B
                                                         give a site a copy of a table
     spark-wan verify   --config topology.yaml --table T
@@ -21,8 +24,9 @@
                                                         give a site the rows of a backup
 
 Every command takes ``--output json``. Exit codes: 0 done, or stopped by SIGINT or SIGTERM; 1 an
-error; 2 wrong usage; ``status`` also 3 and 4, ``verify`` also 3 (``docs/monitoring.md``). To add a
-command, write its function in a module of this package and list it in ``COMMANDS``.
+error; 2 wrong usage; ``status`` also 3 and 4; ``verify``, ``drain`` and ``stop`` also 3
+(``docs/monitoring.md``). To add a command, write its function in a module of this package and list
+it in ``COMMANDS``.
 """
 
 from __future__ import annotations
@@ -30,7 +34,7 @@ from __future__ import annotations
 import typer
 
 from spark_wan.cli.backup import adopt, backup
-from spark_wan.cli.control import pause, resume
+from spark_wan.cli.control import drain, pause, resume, stop
 from spark_wan.cli.demo import demo
 from spark_wan.cli.drawing import topology
 from spark_wan.cli.jobs import receive, send
@@ -52,6 +56,8 @@ COMMANDS = {
         status,
         pause,
         resume,
+        drain,
+        stop,
         sync,
         verify,
         undo,

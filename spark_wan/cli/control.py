@@ -1,7 +1,9 @@
-"""``pause`` and ``resume``: what people ask of the streams that a site sends. Need no Spark."""
+"""``pause``, ``resume``, ``drain`` and ``stop``: what people ask of the streams that a site sends.
+Need no Spark."""
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Annotated
 
 import typer
@@ -9,7 +11,9 @@ import typer
 from spark_wan.cli.options import Config, Format, OutputFormat
 from spark_wan.cli.output import reporting_errors
 from spark_wan.control import verbs
+from spark_wan.errors import OptionError
 from spark_wan.topology.parsing import load_topology
+from spark_wan.units import parse_seconds
 
 Site = Annotated[str, typer.Option("--site", metavar="SITE", help="What this site sends.")]
 Sender = Annotated[
@@ -19,6 +23,16 @@ Sender = Annotated[
 Table = Annotated[
     str | None, typer.Option("--table", metavar="TABLE", help="Only this table. Default: all.")
 ]
+
+NOT_ARRIVED = 3
+"""The exit code where a wait has ended before all sites have everything."""
+
+
+def _duration(text: str) -> float:
+    try:
+        return parse_seconds(text, zero=True)
+    except ValueError as problem:
+        raise typer.BadParameter(str(problem)) from None
 
 
 def pause(
@@ -55,3 +69,88 @@ def resume(
     with reporting_errors(output) as out:
         topology = load_topology(config)
         out.controlled(verbs.resume(topology, site, sender=sender, table=table))
+
+
+def drain(
+    config: Config,
+    site: Site,
+    sender: Sender = None,
+    table: Table = None,
+    timeout: Annotated[
+        float,
+        typer.Option(
+            "--timeout",
+            parser=_duration,
+            metavar="TIME",
+            help="Wait so long at most: 30s, 10m. What has not arrived by then still does.",
+        ),
+    ] = 600.0,
+    output: OutputFormat = Format.TEXT,
+) -> None:
+    """Send what is committed now, then nothing more until it is resumed; wait until all sites have
+    it. Exits with 3 if they do not in time. Needs no Spark, but running jobs."""
+    with reporting_errors(output) as out:
+        topology = load_topology(config)
+        with out.ending() as show:
+            answer = verbs.drain(
+                topology, site, sender=sender, table=table, timeout=timeout, progress=show
+            )
+        out.controlled(answer)
+    if not answer.arrived:
+        raise typer.Exit(NOT_ARRIVED)
+
+
+def stop(
+    config: Config,
+    site: Site,
+    at: Annotated[
+        str,
+        typer.Option(
+            "--at",
+            metavar="VERSION|TIME",
+            help="The last version that is sent, with --table; or a time, such as "
+            "2026-03-01T22:05:00Z: the last commit until then is the last one that is sent.",
+        ),
+    ],
+    sender: Sender = None,
+    table: Table = None,
+    timeout: Annotated[
+        float | None,
+        typer.Option(
+            "--timeout",
+            parser=_duration,
+            metavar="TIME",
+            help="Wait so long until all sites have it, and exit with 3 if they do not. Default: "
+            "do not wait.",
+        ),
+    ] = None,
+    output: OutputFormat = Format.TEXT,
+) -> None:
+    """Send everything through a version or a time, then nothing more until it is resumed. Needs no
+    Spark."""
+    with reporting_errors(output) as out:
+        topology = load_topology(config)
+        with out.ending() as show:
+            answer = verbs.stop_at(
+                topology,
+                site,
+                _version_or_time(at),
+                sender=sender,
+                table=table,
+                timeout=timeout,
+                progress=show,
+            )
+        out.controlled(answer)
+    if not answer.arrived:
+        raise typer.Exit(NOT_ARRIVED)
+
+
+def _version_or_time(text: str) -> int | datetime:
+    if text.isdecimal():
+        return int(text)
+    try:
+        return datetime.fromisoformat(text.replace("Z", "+00:00"))
+    except ValueError:
+        raise OptionError(
+            f"stop: --at {text!r} is neither a version nor a time such as 2026-03-01T22:05:00Z."
+        ) from None

@@ -22,6 +22,7 @@ from spark_wan.apply.adopt import Adoption
 from spark_wan.apply.replace import Outcome
 from spark_wan.cli.options import Format
 from spark_wan.cli.status_view import StatusView, describe_rows
+from spark_wan.control.ends import StreamEnd
 from spark_wan.control.verbs import ControlAnswer
 from spark_wan.drawing.graph import Graph
 from spark_wan.errors import WanError, install_command
@@ -34,12 +35,14 @@ from spark_wan.topology.model import Site, Stream, Table, Topology
 from spark_wan.topology.routes import Serving, all_streams
 from spark_wan.units import format_bytes, format_duration, milliseconds
 from spark_wan.wire.certificate import Certificate
-from spark_wan.wire.control import PAUSE
+from spark_wan.wire.control import PAUSE, STOP
 
 if TYPE_CHECKING:
     from spark_wan.receiver.stream import TableStatus
     from spark_wan.sender.outbound_stream import StreamStatus
 
+ShowEnds = Callable[[Sequence[StreamEnd]], None]
+"""Shows how far streams are that were asked to end."""
 ShowStatus = Callable[[Sequence[ChannelReport]], None]
 """Shows a status in place of the one before."""
 
@@ -110,7 +113,15 @@ class JsonOutput:
 
     def controlled(self, answer: ControlAnswer, capture: bool = False) -> None:
         fields = {"verb": answer.verb, "site": answer.site, "changed": answer.changed}
-        self._print({**fields, "generation": answer.generation, "streams": list(answer.streams)})
+        fields |= {"generation": answer.generation, "streams": list(answer.streams)}
+        if answer.ends:
+            ends = [{**asdict(each), "arrived": each.arrived} for each in answer.ends]
+            fields |= {"arrived": answer.arrived, "ends": ends}
+        self._print(fields)
+
+    @contextmanager
+    def ending(self) -> Iterator[ShowEnds]:
+        yield lambda ends: None
 
     def copy_requested(self, by: Serving) -> None:
         asked = {"table": by.table.name, "site": by.site, "from": by.sender.site}
@@ -254,6 +265,15 @@ class TextOutput:
             self.console.print(Text(f"removed {stream} from {channel}"))
 
     def controlled(self, answer: ControlAnswer, capture: bool = False) -> None:
+        if answer.ends:
+            for each in answer.ends:
+                self.console.print(Text(describe_end(each), "" if each.arrived else "red"))
+            return
+        if answer.verb == STOP:
+            asked = "" if answer.changed else ", as was asked before"
+            for stream in answer.streams:
+                self.console.print(Text(f"{stream}: ends with {answer.point}{asked}"))
+            return
         is_pause = answer.verb == PAUSE
         state = "paused" if is_pause else "running"
         for stream in answer.streams:
@@ -273,6 +293,19 @@ class TextOutput:
                 f"`spark-wan resume`. {added}."
             )
         )
+
+    @contextmanager
+    def ending(self) -> Iterator[ShowEnds]:
+        told = dict[str, str]()
+
+        def show(ends: Sequence[StreamEnd]) -> None:
+            """Say what each stream waits for, when that is news."""
+            for each in ends:
+                if each.waits_for is not None and told.get(each.stream) != each.waits_for:
+                    told[each.stream] = each.waits_for
+                    self.console.print(Text(f"{each.stream} waits: {each.waits_for}"))
+
+        yield show
 
     def copy_requested(self, by: Serving) -> None:
         job = "sender" if by.by_writer else "receiver"
@@ -473,6 +506,17 @@ def describe_applied(status: TableStatus) -> str:
     if status.local_commits:
         parts.append(f"{status.local_commits:,} commits by other writers")
     return _line(status.stream, parts, status.held)
+
+
+def describe_end(each: StreamEnd) -> str:
+    """Return a line about a stream that was asked to end."""
+    if each.waits_for is not None:
+        return f"{each.stream}: not all has arrived: {each.waits_for}"
+    if not each.epoch:
+        return f"{each.stream}: nothing to send"
+    if each.version is None:
+        return f"{each.stream}: all sites have everything through epoch {each.epoch}"
+    return f"{each.stream}: all sites have everything through version {each.version}"
 
 
 def describe_comparison(found: Comparison) -> str:

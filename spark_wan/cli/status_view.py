@@ -20,6 +20,8 @@ from rich.text import Text
 
 from spark_wan.errors import NEW_SITE, RESEND_TO_NEW_SITE
 from spark_wan.status.reports import (
+    DRAINING,
+    FINISHED,
     HELD,
     LATE,
     NO_ANSWER,
@@ -31,6 +33,7 @@ from spark_wan.status.reports import (
     UNKNOWN,
     UP_TO_DATE,
     ChannelReport,
+    EndReport,
     SiteReport,
     StreamReport,
     WorkReport,
@@ -44,7 +47,9 @@ _STYLES = {
     UNKNOWN: "red",
     STOPPED: "yellow",
     NOT_SERVED: "yellow",
+    DRAINING: "yellow",
     LATE: "yellow",
+    FINISHED: "green",
     UP_TO_DATE: "green",
     NOTHING_SENT: "dim",
 }
@@ -165,6 +170,8 @@ class StatusView:
                 f"paused by {stream.paused.by}{since}: {what} until `spark-wan resume` at {at}",
                 "yellow",
             )
+        if stream.ending is not None:
+            yield Text(_describe_ending(stream.ending, at), "yellow")
         if sender is None:
             return
         if sender.held is not None:
@@ -302,6 +309,14 @@ class StatusView:
         if unread:
             parts += ["; ", (f"{_count(unread, 'channel')} cannot be read", "red")]
         return Text.assemble(*parts)
+
+
+def _describe_ending(ending: EndReport, at: str) -> str:
+    by = f" by {ending.by}" if ending.by else ""
+    if ending.version is None:
+        return f"asked to end{by}: it goes on until that point has come"
+    until = f"nothing follows until `spark-wan resume` at {at}"
+    return f"ended{by} with version {ending.version}: {until}"
 
 
 def _backlog(stream: StreamReport, site: SiteReport) -> str:

@@ -37,6 +37,8 @@ class Controlled:
     table: Table
     captured: bool
     """Whether a sender of the site captures it."""
+    addressees: tuple[str, ...] = ()
+    """Of a stream of copies, none."""
     is_copy: bool = False
 
 
@@ -45,7 +47,7 @@ def controlled(topology: Topology, site: str, scope: Scope = ALL) -> Iterator[Co
     for each in all_streams(topology):
         if each.sender.site == site and scope.covers(Scope(each.sender.name, each.table.name)):
             captured = each.inbound is None and each.table.source == "table"
-            yield Controlled(each.name, each.sender, each.table, captured)
+            yield Controlled(each.name, each.sender, each.table, captured, each.addressees)
     for sender in topology.senders_at(site):
         for table in topology.tables.values():
             if scope.covers(Scope(sender.name, table.name)):
@@ -62,6 +64,8 @@ class Enforcer:
     log: ControlLog
     control: Control | None = None
     """What is wanted, by the entry that was read last; None: none was."""
+    generation: int = 0
+    """The number of that entry."""
     unasked: dict[Scope, Rule] = field(default_factory=dict)
     """What is paused by the channels, and not by the log, which was lost: it stays so until
     somebody asks anew."""
@@ -84,33 +88,35 @@ class Enforcer:
         """The streams of all sites, without those of copies."""
         return frozenset(each.name for each in all_streams(self.topology))
 
-    def read(self) -> int:
-        """Read what is wanted, and return its generation. Raises ChannelError, LedgerError."""
-        generation, self.control = self.log.read()
-        return generation
+    def read(self) -> tuple[int, Control]:
+        """Read what is wanted, and its generation. Raises ChannelError, LedgerError."""
+        generation, control = self.log.read()
+        self.generation, self.control = generation, control
+        return generation, control
 
-    def enforce(self) -> None:
-        """Do it, by the newest entry of the control log. One request for that and one for each
-        channel, and one for each pause that was replaced since.
+    def enforce(self) -> int:
+        """Do it, by the newest entry of the control log, and return its number. One request for
+        that and one for each channel, and one for each pause that was replaced since.
 
         A channel that does not answer keeps no other from it. Raises LedgerError; and ChannelError
         at the end."""
         while True:
-            generation, self._wrote = self.read(), False
+            generation, control = self.read()
+            self._wrote = False
             refused: WanError | None = None
             unasked: dict[Scope, Rule] = {}
             for url, (sender, streams) in self._channels.items():
                 try:
                     channel = open_channel(url, sender.storage)
-                    unasked |= self._enforce(channel, streams, generation)
+                    unasked |= self._enforce(channel, streams, generation, control)
                 except WanError as error:
                     refused = error
-            if self._wrote and self.read() != generation:
+            if self._wrote and self.read()[0] != generation:
                 continue  # this pass may have acted by an older entry than another one
             self.unasked = unasked
             if refused is not None:
                 raise refused
-            return
+            return generation
 
     def rebuilt(self) -> tuple[int, tuple[Rule, ...]]:
         """Return the highest generation that the channels know of, and what they say is paused, for
@@ -131,11 +137,14 @@ class Enforcer:
         return newest, tuple(rules)
 
     def _enforce(
-        self, channel: Channel, streams: Mapping[str, Controlled], generation: int
+        self,
+        channel: Channel,
+        streams: Mapping[str, Controlled],
+        generation: int,
+        control: Control,
     ) -> dict[Scope, Rule]:
         """Do it for a channel. Returns what is paused there that the log says nothing of."""
-        assert self.control is not None
-        control, there, unasked = self.control, pauses(channel), dict[Scope, Rule]()
+        there, unasked = pauses(channel), dict[Scope, Rule]()
         wanted = {
             name: control.pause_of(each.sender.name, each.table.name)
             for name, each in streams.items()

@@ -4,6 +4,9 @@ channels say what that wants, and knows which captures are paused."""
 from __future__ import annotations
 
 import logging
+import time
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -12,19 +15,19 @@ from spark_wan.errors import WanError
 from spark_wan.runtime.scheduler import Activity, Next
 from spark_wan.state.control import ControlLog
 from spark_wan.topology.model import Site, Topology
-from spark_wan.wire.control import Rule, Scope
+from spark_wan.wire.control import Control, Rule, Scope, Wanted
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 log = logging.getLogger(__name__)
 
-CONTROL_INTERVAL = 30.0
-"""Seconds between looks at the control log. One costs a request to the state, and one to each
-channel of the site's senders."""
+CONTROL_INTERVAL = 5.0
+"""Seconds between looks at the control log. One costs a request to the state."""
 
-RETRY_INTERVAL = 5.0
-"""Seconds between them as long as none has succeeded."""
+CHANNELS_INTERVAL = 30.0
+"""Seconds between comparisons with the channels, if the control log has nothing new. One costs a
+request to each channel of the site's senders."""
 
 
 @dataclass(eq=False)
@@ -33,7 +36,15 @@ class ControlKeeper(Activity):
 
     topology: Topology
     site: Site
+    changed: Callable[[], None] = lambda: None
+    """Called when the control log has an entry that is new to this job."""
+    clock: Callable[[], float] = time.monotonic
+    """Seconds."""
+    _told: int = 0
+    """The generation that this job was told of last."""
     _refused: bool = False
+    _compared: tuple[int, float] | None = None
+    """The generation that the channels were compared with last, and when."""
 
     def __post_init__(self) -> None:
         self.name = f"control of site {self.site.name}"
@@ -41,19 +52,27 @@ class ControlKeeper(Activity):
         self._enforcer = Enforcer(self.topology, self.site.name, log_of_site)
 
     def look(self, spark: SparkSession) -> Next:
+        if self._compared is not None and self.clock() - self._compared[1] < CHANNELS_INTERVAL:
+            with suppress(WanError):  # the comparison will say so
+                if self._enforcer.read()[0] == self._compared[0]:
+                    return Next(CONTROL_INTERVAL)
+        before = self._told
         self.enforce()
-        return Next(RETRY_INTERVAL if self._enforcer.control is None else CONTROL_INTERVAL)
+        self._told = self._enforcer.generation
+        if self._told != before:
+            self.changed()
+        return Next(CONTROL_INTERVAL)
 
     def enforce(self) -> None:
         """Read the log, and have the channels say what it wants. What cannot be read or written is
         logged, and tried again with the next look: what was paused before stays so."""
         try:
-            self._enforcer.enforce()
+            self._compared = self._enforcer.enforce(), self.clock()
             self._refused = False
         except WanError as error:
             level = logging.DEBUG if self._refused else logging.WARNING
             log.log(level, "%s: %s", self.name, error)
-            self._refused = True
+            self._refused, self._compared = True, None
 
     def check_known(self) -> None:
         """Read the log, if that has never succeeded: nobody knows yet whether the capture is
@@ -66,3 +85,14 @@ class ControlKeeper(Activity):
         control = self._enforcer.control
         rule = control.pause_of(sender, table) if control is not None else None
         return rule or self._enforcer.unasked.get(Scope(sender, table))
+
+    def wanted(self, sender: str, table: str) -> Wanted:
+        """Read what is wanted of a stream, beside a pause. One request. Raises ChannelError,
+        LedgerError."""
+        generation, control = self._enforcer.read()
+        return Wanted(generation, control.end_of(sender, table))
+
+    def wanted_before(self, sender: str, table: str) -> Wanted:
+        """Return what was wanted of it when the log was read last."""
+        generation, control = self._enforcer.generation, self._enforcer.control or Control()
+        return Wanted(generation, control.end_of(sender, table))

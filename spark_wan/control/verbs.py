@@ -1,18 +1,38 @@
-"""``pause`` and ``resume``: what people ask of the streams that a site sends. No Spark."""
+"""``pause``, ``resume``, ``drain`` and ``stop_at``: what people ask of the streams that a site
+sends. No Spark."""
 
 from __future__ import annotations
 
 import getpass
 import os
 import socket
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from datetime import datetime
 
+from spark_wan.channels.parallel import in_order
+from spark_wan.control.ends import LOOK_INTERVAL, EndWait, StreamEnd, log_of
 from spark_wan.control.enforce import Controlled, Enforcer, controlled
-from spark_wan.errors import OptionError, TopologyError
+from spark_wan.errors import OptionError, TopologyError, WanError
 from spark_wan.state.control import ControlLog
 from spark_wan.topology.model import Topology
 from spark_wan.units import milliseconds
-from spark_wan.wire.control import PAUSE, RESUME, Control, Scope
+from spark_wan.wire.control import (
+    AT_TIME,
+    AT_VERSION,
+    DRAIN,
+    NEWEST,
+    PAUSE,
+    RESUME,
+    STOP,
+    Control,
+    End,
+    Scope,
+    Wanted,
+)
+from spark_wan.wire.manifest import Manifest
 
 
 @dataclass(frozen=True)
@@ -20,7 +40,7 @@ class ControlAnswer:
     """What a verb has found and done."""
 
     verb: str
-    """``pause`` or ``resume``."""
+    """``pause``, ``resume``, ``drain`` or ``stop``."""
     site: str
     streams: tuple[str, ...]
     """Those that the verb was about, without those of copies."""
@@ -28,6 +48,15 @@ class ControlAnswer:
     """False: all of them were already as the verb wants them."""
     generation: int
     """The number of the newest entry in the control log of the site."""
+    point: str = ""
+    """Of ``stop``: the version or the time with which the streams end."""
+    ends: tuple[StreamEnd, ...] = ()
+    """Of ``drain`` and ``stop``: how far each stream is."""
+
+    @property
+    def arrived(self) -> bool:
+        """Whether the streams have ended, and the sites have all of them."""
+        return all(each.arrived for each in self.ends)
 
 
 def pause(
@@ -63,42 +92,177 @@ def pause(
         ...
         spark_wan.resume(topology, "newark", table="orders")
     """
-    return _ask(PAUSE, topology, site, Scope(sender, table), capture)
+    return _ask(PAUSE, topology, site, Scope(sender, table), capture=capture)
 
 
 def resume(
     topology: Topology, site: str, *, sender: str | None = None, table: str | None = None
 ) -> ControlAnswer:
-    """Have the sites go on to take what a site sends: the opposite of :func:`pause`, with the same
-    arguments and errors. Harmless for streams that are not paused."""
+    """Have the sites go on to take what a site sends, and its senders to send it: the opposite of
+    :func:`pause`, :func:`drain` and :func:`stop_at`, with the same arguments and errors. Harmless
+    for streams that go on."""
     return _ask(RESUME, topology, site, Scope(sender, table))
 
 
+def drain(
+    topology: Topology,
+    site: str,
+    *,
+    sender: str | None = None,
+    table: str | None = None,
+    timeout: float = 600.0,
+    progress: Callable[[Sequence[StreamEnd]], None] | None = None,
+) -> ControlAnswer:
+    """Have the senders of a site send what is committed now, and then nothing more until somebody
+    resumes the streams; and wait until all sites have it.
+
+    It holds across restarts. What is paused is resumed. A query of yours is not stopped, and
+    neither is what the site forwards: of those, this waits for what is in the channel now.
+
+    Args:
+        topology: Who sends what to whom.
+        site: The site that sends.
+        sender: Only of this sender; default: of all of the site.
+        table: Only of this table; default: of all.
+        timeout: Seconds to wait at most; 0: look once. What has not arrived by then still does.
+        progress: Called with how far all streams are, after each look.
+
+    Raises:
+        TopologyError, ChannelError, LedgerError: as :func:`pause`.
+        OptionError: the timeout is negative.
+
+    Example::
+
+        assert spark_wan.drain(topology, "newark", table="orders").arrived
+    """
+    if not timeout >= 0:
+        raise OptionError(f"drain: timeout is {timeout}; give 0 or more seconds.")
+    answer = _ask(DRAIN, topology, site, Scope(sender, table), end=End(NEWEST))
+    return _waited(topology, answer, Scope(sender, table), timeout, progress)
+
+
+def stop_at(
+    topology: Topology,
+    site: str,
+    at: int | datetime,
+    *,
+    sender: str | None = None,
+    table: str | None = None,
+    timeout: float | None = None,
+    progress: Callable[[Sequence[StreamEnd]], None] | None = None,
+) -> ControlAnswer:
+    """Have the senders of a site send everything through a version or a time, and then nothing more
+    until somebody resumes the streams. Both may be in the future.
+
+    Args:
+        at: The last version that is sent, of one ``table``; or a time with a time zone: the last
+            commit until then is the last one that is sent.
+        timeout: Seconds to wait until all sites have it; None: do not wait.
+
+    The others are those of :func:`drain`.
+
+    Raises:
+        OptionError: a version of several tables, or one beyond which the table was published
+            already; a time without a time zone; nothing of what is asked for is captured; the
+            timeout is negative.
+        TopologyError, ChannelError, LedgerError: as :func:`pause`.
+    """
+    if timeout is not None and not timeout >= 0:
+        raise OptionError(f"stop: timeout is {timeout}; give 0 or more seconds.")
+    scope = Scope(sender, table)
+    answer = _ask(STOP, topology, site, scope, end=_end_at(at, table))
+    point = f"version {at}" if isinstance(at, int) else f"the last commit until {at}"
+    answer = replace(answer, point=point)
+    if timeout is None:
+        return answer
+    return _waited(topology, answer, scope, timeout, progress)
+
+
+def _end_at(at: int | datetime, table: str | None) -> End:
+    if isinstance(at, datetime):
+        if at.tzinfo is None:
+            raise OptionError(
+                f"stop: the time {at} has no time zone; write it as 2026-03-01T22:05:00Z or "
+                "2026-03-01T22:05:00+01:00."
+            )
+        return End(AT_TIME, int(at.timestamp() * 1000))
+    if isinstance(at, bool) or not isinstance(at, int) or at < 0:
+        raise OptionError(f"stop: at is {at!r}; give a version of the table, or a time.")
+    if table is None:
+        raise OptionError(f"stop: versions are of one table: name it, beside version {at}.")
+    return End(AT_VERSION, at)
+
+
+def _waited(
+    topology: Topology,
+    answer: ControlAnswer,
+    scope: Scope,
+    timeout: float,
+    progress: Callable[[Sequence[StreamEnd]], None] | None,
+) -> ControlAnswer:
+    """Return an answer with how far the streams are, once all have arrived, or at the time-out."""
+    streams = [each for each in _streams(topology, answer.site, scope) if not each.is_copy]
+    waits = [EndWait(topology, each, answer.generation) for each in streams]
+    until = time.monotonic() + timeout
+    while True:
+        ends = tuple(in_order(EndWait.look, waits))
+        if progress is not None:
+            progress(ends)
+        left = until - time.monotonic()
+        if all(each.arrived for each in ends) or left <= 0:
+            return replace(answer, ends=ends)
+        time.sleep(min(LOOK_INTERVAL, left))
+
+
 def _ask(
-    verb: str, topology: Topology, site: str, scope: Scope, capture: bool = False
+    verb: str,
+    topology: Topology,
+    site: str,
+    scope: Scope,
+    *,
+    capture: bool = False,
+    end: End | None = None,
 ) -> ControlAnswer:
     here = topology.site(site)
     streams = _streams(topology, here.name, scope)
-    if capture and not any(each.captured for each in streams):
+    if (capture or verb == STOP) and not any(each.captured for each in streams):
         raise OptionError(
-            f"pause: no sender captures {', '.join(sorted({each.table.name for each in streams}))} "
-            f"at site {site}: a query of yours writes it, or it is forwarded. Stop the query; or "
-            "pause without capture."
+            f"{verb}: no sender of site {site} captures "
+            f"{', '.join(sorted({each.table.name for each in streams}))}: a query of yours writes "
+            "it, or it is forwarded. Stop the query; or pause without capture."
         )
     log = ControlLog(here.state, here.storage)
     enforcer = Enforcer(topology, here.name, log)
     least, rules = enforcer.rebuilt()
+    newest = [] if verb == PAUSE else _newest(topology, streams)
+    if verb == STOP:
+        _check_is_ahead(end, newest)
+    # An end counts until there is a request with a higher number.
+    least_end = max((last.control for _, last in newest if last.end), default=0)
 
     def decide(generation: int, control: Control) -> Control | None:
         is_lost = generation == least + 1 and log.read()[0] < least
         if is_lost:  # what the channels say was asked for
             control = replace(control, rules=rules)
-        following = control.following(
-            verb, scope, generation=generation, by=_who(), at=milliseconds(), capture=capture
+        has_ended = any(
+            Wanted(ending=control.end_of(each.sender.name, each.table.name)).has_ended(last)
+            for each, last in newest
         )
-        return following if is_lost or following.meaning != control.meaning else None
+        following = control.following(
+            verb,
+            scope,
+            generation=generation,
+            by=_who(),
+            at=milliseconds(),
+            capture=capture,
+            end=end,
+            has_ended=has_ended,
+        )
+        # A drain that is asked for again is one of what was committed since.
+        is_new = is_lost or verb == DRAIN or (verb == RESUME and has_ended)
+        return following if is_new or following.meaning != control.meaning else None
 
-    changed = log.add(decide, least)
+    changed = log.add(decide, max(least, least_end))
     enforcer.enforce()
     names = tuple(each.stream for each in streams if not each.is_copy)
     return ControlAnswer(verb, here.name, names, changed, generation=log.read()[0])
@@ -110,6 +274,31 @@ def _who() -> str:
     except (KeyError, OSError):  # in a container, a user may have no name
         user = str(os.getuid())
     return f"{user} at {socket.gethostname()}"
+
+
+def _newest(topology: Topology, streams: Sequence[Controlled]) -> list[tuple[Controlled, Manifest]]:
+    """Return the newest manifests of captured streams, as far as their channels answer."""
+
+    def read(each: Controlled) -> Manifest | None:
+        with suppress(WanError):
+            return log_of(topology, each).newest_manifest()
+        return None
+
+    captured = [each for each in streams if each.captured]
+    found = zip(captured, in_order(read, captured), strict=True)
+    return [(each, manifest) for each, manifest in found if manifest is not None]
+
+
+def _check_is_ahead(end: End | None, newest: Sequence[tuple[Controlled, Manifest]]) -> None:
+    """Raise OptionError where a stream was published beyond a version with which it is to end."""
+    if end is None or end.kind != AT_VERSION:
+        return
+    for _, last in newest:
+        if last.last_version > end.point:
+            raise OptionError(
+                f"stop: {last.stream} was published through version {last.last_version} already, "
+                f"so it cannot end with version {end.point}. To end it now, run `spark-wan drain`."
+            )
 
 
 def _streams(topology: Topology, site: str, scope: Scope) -> list[Controlled]:

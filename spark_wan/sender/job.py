@@ -161,6 +161,12 @@ class Sender:
             )
             for sender, table in self.streams
         ]
+
+        def wake_all() -> None:
+            for stream in streams:
+                handle.scheduler.wake(stream)
+
+        control.changed = wake_all
         for url, watch in watches.items():
             sent = [
                 stream
@@ -205,6 +211,8 @@ class Sender:
                 checkpoints=checkpoints,
                 clock=milliseconds,
                 decisions=partial(decisions.load, table.name),
+                wanted=partial(control.wanted, sender.name, table.name),
+                wanted_before=partial(control.wanted_before, sender.name, table.name),
             )
         acks = AckManager(
             stream_log,

@@ -181,7 +181,7 @@ class OutboundStream(Activity):
             return Next(ACK_POLL_INTERVAL)
         if self.publisher is None:
             return Next(self.pace.wait())
-        if self._is_capture_paused():
+        if self._is_capture_paused() or self.publisher.has_ended:
             self._leave_first_looks()
             return Next(self.pace.wait())
         hold = self._holds.get("publishing")
@@ -235,7 +235,8 @@ class OutboundStream(Activity):
         self, publisher: Publisher, first_looks: FirstLooks, spark: SparkSession
     ) -> Turn:
         """Begin the first round, unless nothing seems to be there and others have their turn."""
-        if self._shows(publisher.seems_published, spark) and not first_looks.may_begin(self):
+        is_known = not publisher.is_to_end and self._shows(publisher.seems_published, spark)
+        if is_known and not first_looks.may_begin(self):
             return Next(self.pace.wait())
         turn = self._plan(publisher, spark)
         self._leave_first_looks()
@@ -292,7 +293,9 @@ class OutboundStream(Activity):
         if self.available_now:
             self._collect_acks(spark, max_age=ACK_POLL_INTERVAL)
             assert self._through is not None
-            if published is None or published.last_version >= self._through:
+            assert self.publisher is not None
+            is_done = published is None or published.last_version >= self._through
+            if is_done and not (published is not None and self.publisher.is_to_end):
                 return None
         return Next(0.0 if published is not None else self.pace.wait())
 
@@ -307,6 +310,16 @@ class OutboundStream(Activity):
         status.events += published.rows
         status.batches += len(published.frames)
         status.bytes += published.bytes
+        if published.end:
+            log.info(
+                "%s: epoch %d ends the stream with version %d, as request %d asked. Nothing "
+                "follows until it is resumed",
+                status.stream,
+                published.epoch,
+                published.last_version,
+                published.control,
+            )
+            return
         if published.first_version > published.last_version:
             sites = ", ".join(published.addressees)
             log.info("%s: epoch %d, to name sites: %s", status.stream, published.epoch, sites)
@@ -351,7 +364,13 @@ class OutboundStream(Activity):
             duplicates=status.duplicates,
             not_served=tuple(status.not_served),
             **({"alert": status.alert} if self._knows_alert() else {}),
+            **self._known_control(),
         )
+
+    def _known_control(self) -> dict[str, Any]:
+        if self.publisher is None:
+            return {}
+        return {"control": self.publisher.control, "ending": self.publisher.ended_by}
 
     def report_work(self) -> None:
         """Have the record say how far the capture under way is, if it takes long."""

@@ -11,9 +11,10 @@ nothing:
                                 faster: start over
     publish.6  checkpointed     the sender's checkpoint, which only detects a lost log
 
-Where what follows cannot be sent, because the history was lost or the source is another table, an
-epoch without events goes over it (:meth:`Publisher._resync`): a site that lacks what is before it
-asks for a copy.
+Where an operator has asked for an end, an epoch without events ends the stream
+(:mod:`spark_wan.sender.ending`). Where what follows cannot be sent, because the history was lost or
+the source is another table, an epoch without events goes over it (:meth:`Publisher._resync`): a
+site that lacks what is before it asks for a copy.
 """
 
 from __future__ import annotations
@@ -49,9 +50,11 @@ from spark_wan.events.columns import check_columns, check_keys, fingerprint
 from spark_wan.log.lost_logs import LogEnd, NewLog
 from spark_wan.log.stream_log import StreamLog
 from spark_wan.log.writer import CheckpointStore, LogWriter, StreamSettings
+from spark_wan.sender.ending import EndPoint
 from spark_wan.state.decisions import NEW_LOG, RESYNC
 from spark_wan.steps import Steps
 from spark_wan.wire.checkpoint import PublishedState
+from spark_wan.wire.control import NEWEST, Wanted
 from spark_wan.wire.decisions import Decisions
 from spark_wan.wire.frame import FrameHeader
 from spark_wan.wire.manifest import CAPTURE, EVENTS, SNAPSHOT, Manifest
@@ -189,6 +192,16 @@ class Publisher:
     """Milliseconds since 1970 UTC."""
     decisions: Callable[[], Decisions] = Decisions
     """Returns the user's recorded decisions about the table. Called only where one is needed."""
+    wanted: Callable[[], Wanted] = Wanted
+    """Reads what the operators of the site want of the stream. Raises WanError."""
+    wanted_before: Callable[[], Wanted] = Wanted
+    """Returns what they wanted when it was read last, by whomever. Costs no request."""
+    _ended: Manifest | None = None
+    """The end of the log, if an operator has ended the stream there."""
+    _end: EndPoint | None = None
+    """Where the stream is to end; None: it goes on, or has ended."""
+    _control: int = 0
+    """The highest generation of the control log that was seen in it or in the stream's log."""
     _published: PublishedState | None = None
     """By the log; or, where a new one begins in place of a lost one, by the checkpoint."""
     _warned: set[str] = field(default_factory=set)
@@ -211,8 +224,36 @@ class Publisher:
         """Number of commits that are not published and may have events, by the last round."""
         return max(0, self._quiet.end.version - self._known)
 
+    @property
+    def has_ended(self) -> bool:
+        """Whether an operator has ended the stream, as far as is known."""
+        return self.wanted_before().has_ended(self._ended)
+
+    @property
+    def is_to_end(self) -> bool:
+        """Whether an operator wants it to end, and it has not, as far as is known."""
+        ending = self.wanted_before().ending
+        return ending is not None and ending.end is not None and not self.has_ended
+
+    @property
+    def ended_by(self) -> str | None:
+        """Who has asked for an end of the stream, which has come or will; None: nobody."""
+        ending = self.wanted_before().ending
+        if ending is not None and ending.end is not None:
+            return ending.by
+        return f"request {self._control}" if self.has_ended else None
+
+    @property
+    def control(self) -> int:
+        """The highest generation of the site's control log that a round has seen."""
+        return self._control
+
     def is_quiet(self) -> bool:
         """Whether a round would find nothing to publish, as far as the source shows at a glance."""
+        if self.is_to_end:
+            known = self._end is not None and self._end.ending == self.wanted_before().ending
+            if self._end is None or not known or self._end.may_be_reached(self._through):
+                return False
         return self._quiet.settled and self._quiet.lasts()
 
     def seems_published(self) -> bool:
@@ -238,11 +279,15 @@ class Publisher:
         was_settled, quiet.settled = quiet.settled, False
         end = writer.end()
         self._published = self._published_by(end)
+        # Whoever has ended the log had read this before: so it is read after the log.
+        if self._ends(end.last, self.wanted()):
+            return None
         new_sites = self._new_sites(end.last)
         if end.last is not None:
             self._warn_of(new_sites, end.last)
         yield "publish.1 log-read"
-        if was_settled and not new_sites and quiet.end.version == self._known and quiet.lasts():
+        is_known = was_settled and quiet.end.version == self._known and quiet.lasts()
+        if is_known and not new_sites and self._end is None:
             return None
         try:
             return (yield from self._publish(end, new_sites))
@@ -258,6 +303,26 @@ class Publisher:
             )
         return (yield from self._add(end, manifest, self.clock()))
 
+    def _ends(self, last: Manifest | None, wanted: Wanted) -> bool:
+        """Take note of where the stream is to end, and return whether it has ended there."""
+        before = last.control if last is not None else 0
+        self._control = max(wanted.generation, before)
+        self._ended = last if wanted.has_ended(last) else None
+        ending = wanted.ending
+        if self._ended is not None or ending is None or ending.end is None:
+            self._end = None
+        else:
+            self._end = EndPoint.of(ending, self._end, self.source, self.clock)
+        if self._ended is not None and ending is None:
+            logger.warning(
+                "%s: it was ended by request %d in the control log of site %s, which is gone: the "
+                "log was lost or restored. Nothing is sent until somebody runs `spark-wan resume`.",
+                self.settings.stream,
+                before,
+                self.settings.origin,
+            )
+        return self._ended is not None
+
     def _publish(self, end: LogEnd, new_sites: set[str]) -> Steps[Manifest | None]:
         """Publish what the source has; return None when there is nothing to publish."""
         table_id = self._check_source()
@@ -266,15 +331,29 @@ class Publisher:
             # Sites with rows in the table refuse one.
             return (yield from self._add(end, self._resync(end), self.clock()))
         planned = self._plan()
-        if planned is None and not new_sites:
+        ends = planned is None and end.last is not None and self._is_at_end()
+        if planned is None and not new_sites and not ends:
             return None
         yield QUIET_PLANNED if planned is None else self._step_of(planned)
         self._writer.check_acks(end)
         began = self.clock()
         manifest = None if planned is None else self._write(end.last, table_id, planned)
-        if manifest is None and end.last is not None and new_sites:
-            manifest = self._writer.without_rows(end.last, self.settings)
+        if ends:
+            manifest = self._ending_after(end)
+        elif manifest is None and end.last is not None and new_sites:
+            manifest = self._writer.without_rows(end.last, self.settings, control=self._control)
         return None if manifest is None else (yield from self._add(end, manifest, began))
+
+    def _is_at_end(self) -> bool:
+        """Whether everything is published that is before the end of the stream."""
+        through = self._through
+        return self._end is not None and self._end.is_reached(through, self.source.history(through))
+
+    def _ending_after(self, end: LogEnd) -> Manifest:
+        """Return the manifest that ends the stream."""
+        assert end.last is not None and self._end is not None
+        control = self._end.ending.generation
+        return self._writer.without_rows(end.last, self.settings, control=control, end=True)
 
     def _add(self, end: LogEnd, manifest: Manifest, began: int) -> Steps[Manifest]:
         """Append a manifest whose frames were written after ``began``."""
@@ -284,6 +363,8 @@ class Publisher:
         yield "publish.5 manifest-added"
         self._writer.record(end.checkpoint, manifest)
         self._published = PublishedState.by(manifest)
+        if manifest.end:
+            self._ended, self._end = manifest, None
         yield "publish.6 checkpointed"
         return manifest
 
@@ -294,6 +375,13 @@ class Publisher:
         does, or an older state."""
         known, is_lost = self._published, isinstance(error, HistoryLostError)
         if error.needs != SOURCE or (known is None and not is_lost):
+            raise error
+        if self._end is not None and self._end.end.kind != NEWEST:
+            error.args = (
+                f"{error} The stream is to end before what a copy of the table would have: run "
+                "`spark-wan resume` or `drain`, and copies may take the place of what cannot be "
+                "sent.",
+            )
             raise error
         advice = "Nothing was published yet: set a later `start` in the topology."
         if known is not None:
@@ -348,6 +436,7 @@ class Publisher:
             frames=(),
             disjoint=True,
             clock=clock,
+            control=self._control,
         )
 
     def _check_is_above(self, table_id: str, commit: Commit) -> None:
@@ -467,6 +556,8 @@ class Publisher:
         self._quiet.read_through(history[-1].version if history else published)
         if not history and before is None:
             self._check_start()
+        if self._end is not None:
+            history = self._end.may_follow(history)
         planner = RangePlanner(
             settings.table,
             self.source.schema_at,
@@ -505,9 +596,14 @@ class Publisher:
             return LARGE_PLANNED
         return QUIET_PLANNED if planned.quiet else PLANNED
 
-    def _first_snapshot(self) -> CaptureRange:
+    def _first_snapshot(self) -> CaptureRange | None:
         commit = self.source.newest()
         self._quiet.read_through(commit.version)
+        if self._end is not None and not self._end.may_follow([commit]):
+            before = self._end.may_follow([*commits_after(self.source, -1)])
+            if not before:
+                return None
+            commit = before[-1]
         schema = self.source.schema_at(commit.version)
         self._check_columns(schema)
         return CaptureRange(
@@ -524,7 +620,8 @@ class Publisher:
         more commits wait behind it."""
         before = self._published
         if (
-            (before is not None and fingerprint(before.schema) != fingerprint(planned.schema))
+            self._end is not None
+            or (before is not None and fingerprint(before.schema) != fingerprint(planned.schema))
             or planned.last_version < self._quiet.end.version
             or planned.last_version - planned.first_version + 1 >= QUIET_COMMITS
         ):
@@ -581,6 +678,7 @@ class Publisher:
             frames=captured.frames,
             disjoint=captured.disjoint,
             clock=stamped.clock,
+            control=self._control,
         )
 
     def _clock_before(self, commit: Commit) -> TableClock | None:

@@ -27,15 +27,15 @@ class ControlLog:
         anything. One request, while there is nothing new."""
         while True:
             newest = max(self._objects.numbers(_NAME), default=0)
-            if newest == self._known[0]:
-                return self._known
-            if not newest:
-                self._known = 0, Control()
-                return self._known
-            found = self._objects.entry(_NAME, newest)
+            known = self._known  # another thread may replace it
+            if newest == known[0]:
+                return known
+            found = self._objects.entry(_NAME, newest) if newest else ("", b"")
             if found is not None:  # else it was deleted just now: there is a newer one
                 where, data = found
-                self._known = newest, Control.decode(data, where)
+                known = newest, Control.decode(data, where) if newest else Control()
+                self._known = known
+                return known
 
     def add(self, decide: Callable[[int, Control], Control | None], least: int = 0) -> bool:
         """Add the entry that ``decide`` returns for a generation and the entry before it; None:

@@ -40,6 +40,7 @@ from spark_wan.wire.records import LongWork
 from spark_wan.wire.sender_record import SenderRecord
 
 HELD, PAUSED = "held", "paused"
+DRAINING, FINISHED = "draining", "finished"
 NO_ANSWER, NOT_SERVED = "no answer", "no longer served"
 LATE, STOPPED, UNKNOWN = "late", "stopped", "unknown"
 UP_TO_DATE, NOTHING_SENT = "up to date", "nothing sent yet"
@@ -50,7 +51,9 @@ STATES = (
     STOPPED,
     PAUSED,
     NOT_SERVED,
+    DRAINING,
     LATE,
+    FINISHED,
     UP_TO_DATE,
     NOTHING_SENT,
 )
@@ -63,7 +66,9 @@ unknown           the sender was to say something and has not: it was killed, or
 stopped           the sender was stopped; what the source has had since is not known
 paused            somebody has paused the stream: the site takes nothing until it is resumed
 no longer served  the site is no remote of the sender any more
+draining          somebody has asked for an end of the stream, and the site does not have all yet
 late              something waits: for the site, or for the sender
+finished          somebody has ended the stream, and the site has all of it
 up to date        the site has all that the sender knows of
 nothing sent yet  the stream has no epoch
 ================  ================================================================================
@@ -194,6 +199,8 @@ class SenderReport:
     """Since when it has said nothing, if it was to; None: it is as usual."""
     other_settings: bool
     """Whether it runs with other settings of the stream than the topology has."""
+    ending: str | None
+    """Who asked for an end of the stream, which has come or will; None: nobody."""
     duplicates_query: str
     """The SQL statement that finds the keys of several rows; empty: the topology does not have the
     stream."""
@@ -213,6 +220,19 @@ class PauseReport:
     generation: int
     """The number of the request in the control log of the sending site; 0: the pause cannot be
     read."""
+
+
+@dataclass(frozen=True)
+class EndReport:
+    """An end of a stream that somebody has asked for."""
+
+    by: str
+    """Who asked for it; empty: the sender has not said."""
+    version: int | None
+    """The last version that is sent; None: it has not come yet."""
+    control: int
+    """The number in the control log of the sending site of the request by which it has ended; 0: it
+    has not."""
 
 
 @dataclass(frozen=True)
@@ -241,6 +261,8 @@ class StreamReport:
     """Why the stream's log cannot be read."""
     paused: PauseReport | None = None
     """None: the stream is not paused."""
+    ending: EndReport | None = None
+    """None: nobody has asked for an end of the stream."""
 
 
 @dataclass(frozen=True)
@@ -451,6 +473,7 @@ class StatusReader:
             epoch=newest.epoch,
             version=newest.through,
             published_at_ms=newest.created,
+            ending=_ending(newest, report.sender),
             sites=(
                 *(
                     self._site(
@@ -629,9 +652,19 @@ class StatusReader:
                 stopped_ms=record.stopped,
                 silent_since_ms=record.written if self._is_silent(record) else None,
                 other_settings=record.settings not in ("", expected),
+                ending=record.ending,
                 duplicates_query=_duplicates_query(reading.planned),
             ),
         )
+
+
+def _ending(newest: Manifest, sender: SenderReport | None) -> EndReport | None:
+    """Return the end of a stream that somebody has asked for. One that was resumed since, though
+    nothing has followed, is none: its sender says so."""
+    asked = sender.ending if sender is not None else None
+    if newest.end and (sender is None or asked is not None):
+        return EndReport(asked or "", newest.last_version, newest.control)
+    return EndReport(asked, None, 0) if asked is not None else None
 
 
 def _works(receiver: ReceiverReport | None, now: int) -> bool:
@@ -680,7 +713,9 @@ def _state(stream: StreamReport, site: SiteReport) -> str:
     if site.overdue_since_ms is not None:
         return NO_ANSWER
     if site.backlog_epochs and stream.paused is None:
-        return LATE
+        return DRAINING if stream.ending is not None else LATE
+    if stream.ending is not None and stream.ending.version is not None and stream.paused is None:
+        return FINISHED  # whether its sender runs or not
     # Also where it is paused: a sender goes on to add to a paused stream.
     if sender is not None and sender.stopped_ms is not None:
         return STOPPED
@@ -688,6 +723,8 @@ def _state(stream: StreamReport, site: SiteReport) -> str:
         return UNKNOWN
     if stream.paused is not None:
         return PAUSED
+    if stream.ending is not None:
+        return DRAINING
     if site.lacks_before is not None or (sender is not None and sender.waiting):
         return LATE
     return UP_TO_DATE if stream.epoch else NOTHING_SENT

@@ -6,12 +6,13 @@ An entry is a JSON object:
 
 ===========  ===============  =====================================================================
 ``version``  int              1
-``verb``     string           what was asked for: ``pause`` or ``resume``
+``verb``     string           what was asked for: ``pause``, ``resume``, ``drain`` or ``stop``
 ``sender``   string or null   of which sender; null: of all of the site
 ``table``    string or null   of which table; null: of all
 ``by``       string           who asked
 ``at``       int              when, in milliseconds since 1970 UTC
 ``rules``    list of objects  what is wanted now, the newest rule last; see below
+``ends``     list of objects  where streams are to end, the newest last; see below; absent: nowhere
 ===========  ===============  =====================================================================
 
 A rule has ``sender`` and ``table`` as above, and says of these streams:
@@ -23,21 +24,34 @@ A rule has ``sender`` and ``table`` as above, and says of these streams:
 ``by``, ``at``           of that entry
 ===============  ======  ==========================================================================
 
-Of several rules that cover a stream, the last one counts; of none, nothing is wanted. The newest
-entry says everything, so older ones may be gone. Its number is the *generation*. Unknown fields are
-ignored, unless ``requires`` lists them (:mod:`spark_wan.wire.records`).
+An end has ``sender``, ``table``, ``generation``, ``by`` and ``at`` as a rule, and ``end``: where
+these streams end, an object, or null if they go on behind an end:
+
+===========  ======  ==============================================================================
+``kind``     string  ``newest``: with the version that is the newest one when the sender reads this;
+                     ``version``: with that version; ``time``: with the last commit until then
+``point``    int     the version, or the time in milliseconds since 1970 UTC; of ``newest`` 0
+===========  ======  ==============================================================================
+
+Of several rules that cover a stream, the last one counts; of none, nothing is wanted. So it is with
+ends. The newest entry says everything, so older ones may be gone. Its number is the *generation*.
+Unknown fields are ignored, unless ``requires`` lists them (:mod:`spark_wan.wire.records`).
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from typing import Protocol, TypeVar
 
 from spark_wan.errors import LedgerError, NewerRecordError
+from spark_wan.wire.manifest import Manifest
 from spark_wan.wire.records import UNREADABLE, strict_record
 
 VERSION = 1
-PAUSE, RESUME = "pause", "resume"
+PAUSE, RESUME, DRAIN, STOP = "pause", "resume", "drain", "stop"
+NEWEST, AT_VERSION, AT_TIME = "newest", "version", "time"
 
 
 @dataclass(frozen=True)
@@ -57,9 +71,19 @@ class Scope:
         return len(senders - {None}) < 2 and len(tables - {None}) < 2
 
 
+class Scoped(Protocol):
+    """What is wanted of the streams of a scope."""
+
+    @property
+    def scope(self) -> Scope: ...
+
+
+S = TypeVar("S", bound=Scoped)
+
+
 @dataclass(frozen=True)
 class Rule:
-    """What is wanted of the streams of a scope."""
+    """Whether the streams of a scope are paused."""
 
     sender: str | None
     table: str | None
@@ -75,6 +99,47 @@ class Rule:
 
 
 @dataclass(frozen=True)
+class End:
+    """Where a captured stream ends."""
+
+    kind: str
+    point: int = 0
+
+
+@dataclass(frozen=True)
+class Ending:
+    """Where the streams of a scope end."""
+
+    sender: str | None
+    table: str | None
+    end: End | None
+    generation: int
+    by: str
+    at: int
+
+    @property
+    def scope(self) -> Scope:
+        return Scope(self.sender, self.table)
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What is wanted of a captured stream, beside a pause."""
+
+    generation: int = 0
+    """The number of the newest entry in the control log."""
+    ending: Ending | None = None
+    """The last request for an end, or for going on behind one; None: there was none."""
+
+    def has_ended(self, last: Manifest | None) -> bool:
+        """Whether an operator has ended the log that ends with ``last``, and nobody has asked for
+        more since. So it stays ended if the control log was lost, or restored to an older state."""
+        if last is None or not last.end:
+            return False
+        return self.ending is None or last.control >= self.ending.generation
+
+
+@dataclass(frozen=True)
 class Control:
     """An entry of the log, and so what is wanted of all streams of a site."""
 
@@ -84,45 +149,71 @@ class Control:
     by: str = ""
     at: int = 0
     rules: tuple[Rule, ...] = ()
+    ends: tuple[Ending, ...] = ()
 
     def pause_of(self, sender: str, table: str) -> Rule | None:
         """Return the rule that pauses a stream; None: it is not paused."""
-        scope = Scope(sender, table)
-        rule = next((each for each in reversed(self.rules) if each.scope.covers(scope)), None)
+        rule = _last_of(self.rules, Scope(sender, table))
         return rule if rule is not None and rule.paused else None
 
+    def end_of(self, sender: str, table: str) -> Ending | None:
+        """Return what was wanted last of the end of a stream; None: nothing."""
+        return _last_of(self.ends, Scope(sender, table))
+
     @property
-    def meaning(self) -> tuple[tuple[Scope, bool, bool], ...]:
-        """What the rules say, whoever asked for it, and when."""
-        return tuple((each.scope, each.paused, each.capture) for each in self.rules)
+    def meaning(self) -> tuple[tuple[object, ...], ...]:
+        """What the rules and ends say, whoever asked for it, and when."""
+        rules = [(each.scope, each.paused, each.capture) for each in self.rules]
+        return (*rules, *((each.scope, each.end) for each in self.ends))
 
     def following(
-        self, verb: str, scope: Scope, *, generation: int, by: str, at: int, capture: bool = False
+        self,
+        verb: str,
+        scope: Scope,
+        *,
+        generation: int,
+        by: str,
+        at: int,
+        capture: bool = False,
+        end: End | None = None,
+        has_ended: bool = False,
     ) -> Control:
-        """Return the entry after this one, which another request leads to."""
-        kept = [each for each in self.rules if not scope.covers(each.scope)]
-        rule = Rule(
-            scope.sender,
-            scope.table,
-            paused=verb == PAUSE,
-            capture=capture,
-            generation=generation,
-            by=by,
-            at=at,
-        )
+        """Return the entry after this one, which another request leads to: of ``drain`` and
+        ``stop``, with ``end``, which also resume what is paused. ``has_ended``: the logs of some of
+        these streams end by an earlier request."""
+        asked = scope.sender, scope.table
+        rules = [each for each in self.rules if not scope.covers(each.scope)]
         # To resume what no rule pauses needs no rule.
-        if verb == PAUSE or any(each.paused and each.scope.meets(scope) for each in kept):
-            kept.append(rule)
-        return Control(verb, scope.sender, scope.table, by, at, tuple(kept))
+        if verb == PAUSE or any(each.paused and each.scope.meets(scope) for each in rules):
+            paused = verb == PAUSE
+            rules.append(Rule(*asked, paused, capture, generation=generation, by=by, at=at))
+        ends = [*self.ends]
+        if verb != PAUSE:  # what has ended stays so
+            ends = [each for each in ends if not scope.covers(each.scope)]
+            is_exception = any(each.end is not None and each.scope.meets(scope) for each in ends)
+            # Whoever has ended a stream goes on only by a request that is younger.
+            is_needed = has_ended or is_exception or len(ends) < len(self.ends)
+            if end is not None or is_needed:
+                ends.append(Ending(*asked, end, generation, by=by, at=at))
+        return Control(verb, *asked, by, at, tuple(rules), tuple(ends))
 
     def encode(self) -> bytes:
-        return json.dumps({"version": VERSION, **asdict(self)}, separators=(",", ":")).encode()
+        record = {"version": VERSION, **asdict(self)}
+        if self.ends:  # who does not know of them would go on
+            record["requires"] = ["ends"]
+        else:
+            del record["ends"]
+        return json.dumps(record, separators=(",", ":")).encode()
 
     @classmethod
     def decode(cls, data: bytes, where: str) -> Control:
         """Raises LedgerError for any other record: no pause may be forgotten silently."""
         try:
-            return strict_record(Control, data, VERSION, renamed=False)
+            control = strict_record(Control, data, VERSION, renamed=False)
+            for each in control.ends:
+                if each.end is not None and each.end.kind not in (NEWEST, AT_VERSION, AT_TIME):
+                    raise NewerRecordError(f"written by a newer spark_wan: it ends {each.end}")
+            return control
         except NewerRecordError as error:
             raise LedgerError(
                 f"{where}: the control log was {error}. Update spark_wan at this site."
@@ -133,3 +224,8 @@ class Control:
                 "all of control/, and run `spark-wan pause` or `resume` again. Until then, what is "
                 "paused stays so."
             ) from error
+
+
+def _last_of(found: Sequence[S], scope: Scope) -> S | None:
+    """Return the last one that covers a stream."""
+    return next((each for each in reversed(found) if each.scope.covers(scope)), None)

@@ -45,6 +45,11 @@ The line ``WANM <version> <CRC-32C of what follows, 8 hexadecimal digits>``, the
 ``root``           object           of a user stream: the epoch as its origin wrote it, like
                                     ``via``; absent: it is ``via``, or without that, this one
 ``copy``           object           of a ``copy`` (see below); absent: it is none
+``control``        int              of a captured stream: the number of the newest entry in the
+                                    site's control log (:mod:`spark_wan.wire.control`) that the
+                                    sender knew; of an end, of the one that asked for it; absent: 0
+``end``            bool             an operator has ended the stream here: nothing follows until
+                                    somebody resumes it; absent: false
 ``signature``      object           by the sender's site (:mod:`spark_wan.wire.signature`); absent:
                                     the site has no keys
 =================  ===============  ===============================================================
@@ -200,6 +205,8 @@ class Manifest:
     via: EpochRef | None = None
     root: EpochRef | None = None
     copy: CopyOf | None = None
+    control: int = 0
+    end: bool = False
     signature: Signature | None = None
     refusal: ClassVar[str | None] = None
     """Why a manifest that was read must not be acted on; None: it may."""
@@ -250,7 +257,8 @@ class Manifest:
         return f"WANM {VERSION} {crc32c(body):08x}\n".encode() + body
 
     def _content(self) -> dict[str, Any]:
-        content = written_fields(self, clock=None, via=None, root=None, copy=None, signature=None)
+        absent = dict.fromkeys(("clock", "via", "root", "copy", "signature"))
+        content = written_fields(self, **absent, control=0, end=False)
         for frame in content["frames"]:
             if not frame["digest"]:
                 del frame["digest"]

@@ -40,6 +40,11 @@ A JSON object. Times are by the sender's clock, in milliseconds since 1970 UTC:
                                           without a topology
 ``settings_generation``  int              rises by one when a sender begins with other settings
                                           than the record has; the first is 1
+``control``              int              the number of the newest entry in the site's control log
+                                          (:mod:`spark_wan.wire.control`) by which the sender has
+                                          published; absent: 0
+``ending``               string or null   who asked for an end of the stream, which has come or
+                                          will; absent: nobody
 =======================  ===============  =========================================================
 
 A report for people and scripts, so it may be lost, old, or written by two senders in turn. Nothing
@@ -67,6 +72,7 @@ _COUNTED = (
     "waiting",
     "next_within",
     "written",
+    "control",
 )
 
 
@@ -97,6 +103,8 @@ class SenderRecord:
     alert: str | None = None
     settings: str = ""
     settings_generation: int = 1
+    control: int = 0
+    ending: str | None = None
 
     def _printable(self) -> SenderRecord:
         """Return the record with texts that a terminal may show."""
@@ -104,11 +112,12 @@ class SenderRecord:
             self,
             held=None if self.held is None else printable(self.held),
             alert=None if self.alert is None else printable(self.alert),
+            ending=None if self.ending is None else printable(self.ending),
             not_served=tuple(map(printable, self.not_served)),
         )
 
     def encode(self) -> _Data:
-        return write_record(self, work=None)
+        return write_record(self, work=None, control=0, ending=None)
 
     @classmethod
     def of(cls, data: _Data, stream: str) -> SenderRecord | None:

@@ -82,6 +82,17 @@ def epochs(*numbers: int, **changes: Any) -> Log:
     return Log(*(manifest(number, frames=(FRAME,), **changes) for number in numbers))
 
 
+def test_epochs_without_events_behind_new_ones_are_left_to_the_next_round() -> None:
+    """They count once those are applied: with --available-now, nothing would ack them. Fails when
+    the plan ends with what is to be written."""
+    past = {"first_version": 10, "last_version": 9, "start": False, "frames": ()}
+    log = Log(manifest(1, frames=(FRAME,)), manifest(2, **past))
+    found = plan(log)
+    assert (new(found), found.more) == ([(1, -1)], True)
+    found = plan(log, applied(9, 1))
+    assert (new(found), found.known, found.more) == ([], 2, False)
+
+
 @pytest.mark.parametrize(
     "change",
     [{"origin": "denver"}, {"table_id": "another"}, {"selection": "half"}],

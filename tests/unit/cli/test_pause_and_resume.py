@@ -1,4 +1,5 @@
-"""``spark-wan pause`` and ``resume``: what they print, and what the status shows."""
+"""``spark-wan pause``, ``resume``, ``drain`` and ``stop``: what they print, and what the status
+shows."""
 
 from __future__ import annotations
 
@@ -7,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from fakes import publish
+from fakes import ack, publish
 from sites import NEWARK, Sites
 
 from spark_wan.channels.registry import open_channel
@@ -77,3 +78,75 @@ def test_the_answer_as_json(terminal: Terminal) -> None:
 def test_what_is_not_there_is_an_error_with_the_nearest_name(terminal: Terminal) -> None:
     code, _, err = terminal.run("pause", "--site", NEWARK, "--table", "order")
     assert code == 1 and "orders" in err
+
+
+def test_b19_a_drain_says_what_it_waits_for_and_whether_all_has_arrived(terminal: Terminal) -> None:
+    """Its exit code, too. Fails when a time-out looks like success."""
+    log = StreamLog(open_channel(terminal.sites.topology.sender("east").channel), STREAM)
+    publish(log, 1)
+    drain = ("drain", "--site", NEWARK, "--table", "orders", "--timeout", "0s")
+    code, out, _ = terminal.run(*drain)
+    waits = "no sender of newark has said anything of it: check that one runs; "
+    assert (code, out.splitlines()[0]) == (
+        3,
+        f"{STREAM} waits: {waits}seattle has acked nothing: check that its receiver runs",
+    )
+    assert out.splitlines()[1].startswith(f"{STREAM}: not all has arrived: no sender")
+    publish(log, 2, first_version=10, last_version=9, start=False, control=2, end=True)
+    ack(log, "seattle", 2)
+    assert (
+        "ended with version 9: nothing follows until `spark-wan resume` at newark"
+        in (terminal.run("status")[1])
+    )
+    code, out, _ = terminal.run("stop", "--site", NEWARK, "--table", "orders", "--at", "9")
+    assert (code, out) == (0, f"{STREAM}: ends with version 9\n")
+    code, out, _ = terminal.run("stop", "--site", NEWARK, "--table", "orders", "--at", "9")
+    assert (code, out) == (0, f"{STREAM}: ends with version 9, as was asked before\n")
+    publish(log, 3, first_version=10, last_version=9, start=False, control=2, end=True)
+    ack(log, "seattle", 3)
+    stop = ("stop", "--site", NEWARK, "--table", "orders", "--at", "9", "--timeout", "30s")
+    code, out, _ = terminal.run(*stop)
+    assert (code, out) == (0, f"{STREAM}: all sites have everything through version 9\n")
+    code, out, _ = terminal.run(*stop, "--output", "json")
+    assert (code, json.loads(out)) == (
+        0,
+        {
+            "verb": "stop",
+            "site": NEWARK,
+            "changed": False,
+            "generation": 2,
+            "streams": [STREAM],
+            "arrived": True,
+            "ends": [
+                {
+                    "stream": STREAM,
+                    "table": "orders",
+                    "ended": True,
+                    "version": 9,
+                    "epoch": 3,
+                    "missing": [],
+                    "waits_for": None,
+                    "arrived": True,
+                }
+            ],
+        },
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "what"),
+    [
+        (("stop", "--at", "tomorrow"), 1, "neither a version nor a time"),
+        (("stop", "--at", "2026-03-01T22:05:00"), 1, "no time zone"),
+        (("stop", "--at", "7"), 1, "name it"),
+        (("stop",), 2, "--at"),
+        (("drain", "--timeout", "soon"), 2, "must be seconds or a duration"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(
+    terminal: Terminal, words: tuple[str, ...], code: int, what: str
+) -> None:
+    command, *more = words
+    found, out, err = terminal.run(command, "--site", NEWARK, *more)
+    assert found == code and what in " ".join((out + err).split())
+    assert not (terminal.sites.folder / NEWARK / "_wan" / "control").exists()

@@ -69,6 +69,7 @@ SENDER = SenderReport(
     stopped_ms=None,
     silent_since_ms=None,
     other_settings=False,
+    ending=None,
     duplicates_query="SELECT id FROM orders",
 )
 BEHIND = SiteReport(

@@ -15,7 +15,7 @@ from fakes import memory_channel
 from spark_wan.channels.base import Channel
 from spark_wan.channels.registry import open_channel
 from spark_wan.control.enforce import Enforcer
-from spark_wan.control.keeper import RETRY_INTERVAL, ControlKeeper
+from spark_wan.control.keeper import CONTROL_INTERVAL, ControlKeeper
 from spark_wan.control.verbs import ControlAnswer, pause, resume
 from spark_wan.errors import ChannelError, LedgerError, OptionError, TopologyError
 from spark_wan.log.heads import Heads
@@ -167,7 +167,7 @@ def test_b74_what_is_not_there_is_refused_and_nothing_changes(
 
 def test_the_capture_of_a_query_is_not_paused(tmp_path: Path) -> None:
     with pytest.raises(
-        OptionError, match=r"no sender captures clicks at site newark.*Stop the query"
+        OptionError, match=r"no sender of site newark captures clicks.*Stop the query"
     ):
         pause(world(tmp_path), "newark", table="clicks", capture=True)
 
@@ -463,7 +463,7 @@ def test_a_job_goes_on_where_the_state_does_not_answer(
     assert rule is not None and rule.capture
     assert [record.levelname for record in caplog.records] == ["WARNING"]
     new = ControlKeeper(topology, topology.site("newark"))
-    assert new.look(None) == Next(RETRY_INTERVAL)  # type: ignore[arg-type]
+    assert new.look(None) == Next(CONTROL_INTERVAL)  # type: ignore[arg-type]
     with pytest.raises(ChannelError, match="403"):  # nobody knows whether it is paused
         new.check_known()
 

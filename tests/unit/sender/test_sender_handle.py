@@ -47,7 +47,7 @@ from spark_wan.sender.outbound_stream import OutboundStream, StreamStatus
 from spark_wan.sender.publish import CaptureSettings, Publisher
 from spark_wan.steps import run
 from spark_wan.topology.ack_policy import AckPolicy
-from spark_wan.wire.control import Rule
+from spark_wan.wire.control import AT_VERSION, End, Ending, Rule, Wanted
 from spark_wan.wire.frame import FrameHeader
 from spark_wan.wire.manifest import EVENTS
 
@@ -514,3 +514,30 @@ def test_a_paused_capture_adds_nothing_until_it_is_resumed() -> None:
         paused[0] = rule
         turns(stream, here.spark)
         assert here.published("orders") == 1
+
+
+@pytest.mark.parametrize("available_now", [False, True])
+def test_b21_an_ended_stream_is_left_alone_until_it_is_resumed(available_now: bool) -> None:
+    """A run with --available-now ends with the end. Fails when it leaves that to the next run, or
+    when each look at an ended stream costs a round."""
+    here = Here(orders=0, available_now=available_now)
+    [stream] = here.streams
+    source, publisher = here.tables["orders"], stream.publisher
+    assert publisher is not None
+    source.add()
+    ending = Ending(None, None, End(AT_VERSION, 0), generation=1, by="ann at here", at=5)
+    wanted = [Wanted(1, ending)]
+    publisher.wanted = publisher.wanted_before = lambda: wanted[0]
+    stream.first_looks = None
+    for _ in range(3):
+        turns(stream, here.spark)
+    assert here.published("orders") == 2
+    assert publisher.has_ended and publisher.ended_by == "ann at here"
+    if available_now:
+        return
+    source.calls.clear()
+    assert isinstance(stream.look(cast(Any, here.spark)), Next)
+    assert source.calls == []
+    wanted[0] = Wanted(2, replace(ending, end=None, generation=2))
+    turns(stream, here.spark)
+    assert (here.published("orders"), publisher.ended_by) == (3, None)

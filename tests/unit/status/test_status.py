@@ -432,6 +432,7 @@ def test_what_the_sender_says_is_reported(topology: Topology) -> None:
         stopped_ms=None,
         silent_since_ms=None,
         other_settings=False,
+        ending=None,
         duplicates_query=(
             f"SELECT `id`, count(*) FROM delta.`{topology.table('flights').location('newark')}` "
             "GROUP BY `id` HAVING count(*) > 1"

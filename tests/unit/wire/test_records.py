@@ -198,6 +198,17 @@ def test_a_golden_record_of_a_sender_is_read_and_written() -> None:
     assert SenderRecord.of(least, STREAM) == SenderRecord(STREAM, 1, 2)
 
 
+def test_a_senders_record_of_an_end_is_read_and_written() -> None:
+    data = SENDER_V2[:-1] + b',"control":7,"ending":"ann at here"}'
+    ended = replace(SENDER, control=7, ending="ann at here")
+    assert (ended.encode(), SenderRecord.of(data, STREAM)) == (data, ended)
+    loud = data.replace(b"ann at here", b"ann \\u001b[31m")
+    record = SenderRecord.of(loud, STREAM)
+    assert record is not None and record.ending is not None and record.ending.isprintable()
+    for wrong in (b'"control":-2', b'"control":"7"'):
+        assert SenderRecord.of(data.replace(b'"control":7', wrong), STREAM) is None
+
+
 @pytest.mark.parametrize(
     "data",
     [b"", b"{", b"[]", b"null", b"\xff", b"{}", b"[" * 100_000, SENDER_V2[:-1]]

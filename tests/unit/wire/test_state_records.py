@@ -5,10 +5,12 @@ The golden bytes of checkpoints are in tests/unit/state.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from spark_wan.errors import LedgerError
-from spark_wan.wire.control import Control, Rule
+from spark_wan.wire.control import AT_VERSION, NEWEST, Control, End, Ending, Rule
 from spark_wan.wire.decisions import Decisions
 
 LOG = "0123456789abcdef" * 2
@@ -62,6 +64,35 @@ def test_a_golden_control_entry_is_read_and_written() -> None:
     assert (entry.encode(), Control.decode(CONTROL_V1, "here")) == (CONTROL_V1, entry)
     more = CONTROL_V1.replace(b'"verb"', b'"more":[1],"verb"')
     assert Control.decode(more, "here") == entry
+
+
+CONTROL_WITH_ENDS = (
+    b'{"version":1,"verb":"drain","sender":null,"table":"orders","by":"ann at here","at":5,'
+    b'"rules":[],"ends":[{"sender":null,"table":"orders","end":{"kind":"version","point":41},'
+    b'"generation":3,"by":"ann at here","at":5},{"sender":"east","table":"orders","end":null,'
+    b'"generation":4,"by":"ann at here","at":6}],"requires":["ends"]}'
+)
+
+
+def test_a_golden_control_entry_with_ends_is_read_and_written() -> None:
+    """Who does not know of ends does not go on. Fails when they are not required."""
+    by = "ann at here"
+    ends = (
+        Ending(None, "orders", End(AT_VERSION, 41), generation=3, by=by, at=5),
+        Ending("east", "orders", None, generation=4, by=by, at=6),
+    )
+    entry = Control("drain", None, "orders", by, 5, (), ends)
+    assert entry.encode() == CONTROL_WITH_ENDS
+    assert Control.decode(CONTROL_WITH_ENDS, "here") == entry
+    newest = replace(entry, ends=(replace(ends[0], end=End(NEWEST)),))
+    assert Control.decode(newest.encode(), "here") == newest
+
+
+def test_f51_an_end_of_a_newer_spark_wan_is_an_error() -> None:
+    """Fails when the stream ends somewhere else, or goes on."""
+    unknown = CONTROL_WITH_ENDS.replace(b'"kind":"version"', b'"kind":"moon"')
+    with pytest.raises(LedgerError, match="Update spark_wan"):
+        Control.decode(unknown, "here")
 
 
 @pytest.mark.parametrize(

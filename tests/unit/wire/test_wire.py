@@ -96,6 +96,9 @@ CLOCKED_V2 = (
     b'"via":{"stream":"denver.north.orders","log_id":"cccccccccccccccccccccccccccccccc","epoch":5,'
     b'"fingerprint":"dddddddddddddddddddddddddddddddd"}}'
 )
+ENDED_V2 = (
+    b"WANM 2 d47e6a09\n" + MANIFEST_V2[MANIFEST_V2.index(b"{") : -1] + b',"control":7,"end":true}'
+)
 READ_V1 = manifest(
     2,
     previous="0011223344556677",
@@ -169,6 +172,11 @@ def test_the_highest_stamp_of_a_manifest_is_of_what_it_carries() -> None:
     assert clocked.highest_stamp == 1_700_000_000_007
     assert replace(clocked, commits=()).highest_stamp == 1_700_000_000_009
     assert READ_V1.highest_stamp is None
+
+
+def test_a_golden_manifest_with_an_end_is_read_and_written() -> None:
+    ended = replace(READ_V1, control=7, end=True)
+    assert (ended.encode(), Manifest.decode(ENDED_V2, WHERE)) == (ENDED_V2, ended)
 
 
 @pytest.mark.parametrize("data", [MANIFEST_V1, MANIFEST_V2, CLOCKED_V2], ids=["v1", "v2", "stamps"])
@@ -363,7 +371,8 @@ def test_a_header_is_read_as_it_was_written() -> None:
         *(
             {name: value for name, value in BODY.items() if name != left_out}
             for left_out in BODY
-            if left_out not in ("writes", "clock", "via", "root", "copy", "signature")
+            if left_out
+            not in ("writes", "clock", "via", "root", "copy", "control", "end", "signature")
         ),
         {**BODY, "frames": [{"path": "p"}]},
         {**BODY, "frames": None},

@@ -1,0 +1,140 @@
+"""How far a stream is that was asked to end: whether its log has ended, and who has all of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from spark_wan.channels.registry import open_channel
+from spark_wan.control.enforce import Controlled
+from spark_wan.errors import WanError
+from spark_wan.log.notes import receiver_record, sender_record
+from spark_wan.log.progress import acked_through
+from spark_wan.log.stream_log import StreamLog
+from spark_wan.topology.model import Topology
+from spark_wan.topology.signing import sending_trust
+from spark_wan.wire.manifest import Manifest
+
+LOOK_INTERVAL = 0.5
+"""Seconds between looks at the channels."""
+
+
+@dataclass(frozen=True)
+class StreamEnd:
+    """How far a stream is that was asked to end."""
+
+    stream: str
+    table: str
+    ended: bool
+    """Whether its log has ended; of one that no sender captures, always."""
+    version: int | None
+    """The version of the source through which it was published; None: nothing was, or it is of a
+    query of yours."""
+    epoch: int
+    """The newest epoch that counts; 0: there is none."""
+    missing: tuple[str, ...]
+    """The sites that have not acked that."""
+    waits_for: str | None
+    """What it waits for; None: it has ended, and all sites have it."""
+
+    @property
+    def arrived(self) -> bool:
+        return self.waits_for is None
+
+
+def log_of(topology: Topology, each: Controlled) -> StreamLog:
+    """Return the log of a stream."""
+    channel = open_channel(each.sender.channel, each.sender.storage)
+    return StreamLog(channel, each.stream, sending_trust(topology, each.sender))
+
+
+class EndWait:
+    """Waits for one stream that was asked to end by an entry of the control log."""
+
+    def __init__(self, topology: Topology, stream: Controlled, generation: int) -> None:
+        self.stream = stream
+        self.generation = generation
+        self.log = log_of(topology, stream)
+        self._last: Manifest | None = None
+        """Of a stream that no sender captures: its newest epoch at the first look."""
+
+    def look(self) -> StreamEnd:
+        """Read how far it is. A channel that does not answer is waited for, too."""
+        try:
+            return self._look()
+        except WanError as error:
+            return self._end(None, ended=False, missing=(), waits_for=str(error))
+
+    def _look(self) -> StreamEnd:
+        newest = self._end_of_log()
+        ended = not self.stream.captured or (
+            newest is not None and newest.end and newest.control >= self.generation
+        )
+        if newest is None:
+            waits_for = None if ended or self._has_nothing() else self._why_not_ended()
+            return self._end(None, ended=waits_for is None, missing=(), waits_for=waits_for)
+        served = [site for site in newest.addressees if site in self.stream.addressees]
+        acked = acked_through(newest, self.log.acks(), served, log_read_first=True)
+        missing = tuple(sorted(site for site in served if acked[site] < newest.epoch))
+        reasons = [] if ended else [self._why_not_ended()]
+        reasons += self._why_missing(missing, newest)
+        return self._end(newest, ended=ended, missing=missing, waits_for="; ".join(reasons) or None)
+
+    def _end_of_log(self) -> Manifest | None:
+        """Return the epoch that all sites have to have; None: there is none."""
+        if self.stream.captured:
+            return self.log.newest_manifest()
+        if self._last is None:
+            self._last = self.log.newest_manifest()
+        return self._last
+
+    def _has_nothing(self) -> bool:
+        """Whether the sender says that a stream without epochs has nothing to send."""
+        record = sender_record(self.log.channel, self.stream.stream)
+        if record is None or record.held is not None:
+            return False
+        return record.control >= self.generation and not record.epoch and not record.waiting
+
+    def _why_not_ended(self) -> str:
+        site, record = self.stream.sender.site, sender_record(self.log.channel, self.stream.stream)
+        if record is None:
+            return f"no sender of {site} has said anything of it: check that one runs"
+        if record.stopped is not None:
+            return f"the sender of {site} was stopped: start it"
+        if record.held is not None:
+            return f"{site} holds it: {record.held}"
+        waiting = f", and {record.waiting} commits wait" if record.waiting else ""
+        through = "nothing is sent" if record.through is None else f"version {record.through}"
+        return f"the sender of {site} has not ended it: {through} so far{waiting}"
+
+    def _why_missing(self, missing: tuple[str, ...], newest: Manifest) -> Iterator[str]:
+        acks = self.log.acks() if missing else {}
+        for site in missing:
+            ack = acks.get(site)
+            record = receiver_record(self.log.channel, self.stream.stream, site)
+            if ack is not None and ack.held is not None:
+                yield f"{site} holds it at epoch {ack.held}: {ack.cause}"
+            elif record is not None and record.stopped is not None:
+                yield f"the receiver of {site} was stopped: start it"
+            elif record is None and ack is None:
+                yield f"{site} has acked nothing: check that its receiver runs"
+            else:
+                yield f"{site} has not acked epoch {newest.epoch}"
+
+    def _end(
+        self,
+        newest: Manifest | None,
+        *,
+        ended: bool,
+        missing: tuple[str, ...],
+        waits_for: str | None,
+    ) -> StreamEnd:
+        return StreamEnd(
+            self.stream.stream,
+            self.stream.table.name,
+            ended,
+            version=newest.through if newest is not None else None,
+            epoch=newest.epoch if newest is not None else 0,
+            missing=missing,
+            waits_for=waits_for,
+        )

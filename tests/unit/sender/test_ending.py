@@ -1,0 +1,240 @@
+"""Where a captured stream ends, because an operator has asked for that: the publisher's part."""
+
+from __future__ import annotations
+
+import logging
+import random
+from dataclasses import replace
+
+import pytest
+from fakes import ack, commit
+from publishing import Site
+from seeds import seed
+
+from spark_wan.errors import HistoryLostError
+from spark_wan.sender.acks import AckManager
+from spark_wan.steps import run
+from spark_wan.topology.ack_policy import AckPolicy
+from spark_wan.wire.control import AT_TIME, AT_VERSION, NEWEST, End, Ending, Wanted
+
+START = 1_700_000_000_000
+"""When version 0 of the source was committed; each version is a second later."""
+
+
+def asked(kind: str | None, point: int = 0, generation: int = 1) -> Wanted:
+    """What is wanted after a request for an end; None: for going on."""
+    end = None if kind is None else End(kind, point)
+    return Wanted(generation, Ending(None, None, end, generation, by="ann at here", at=5))
+
+
+def ended(site: Site) -> tuple[int, int, int] | None:
+    """Epoch, version and request of the end of the log; None: it has not ended."""
+    last = site.log.newest_manifest()
+    return (last.epoch, last.last_version, last.control) if last and last.end else None
+
+
+def test_b21_a_drained_stream_has_what_was_committed_and_nothing_more() -> None:
+    """Also after a restart, and for whoever else publishes it. Fails when the end is the newest
+    version of each look, which a table that is written to never reaches."""
+    site = Site()
+    for _ in range(3):
+        site.source.add()
+    site.wanted = asked(NEWEST)
+    assert site.published().last_version == 3
+    site.source.add()  # after the request
+    end = site.published()
+    assert (end.frames, end.first_version, end.last_version) == ((), 4, 3)
+    assert ended(site) == (2, 3, 1)
+    for _ in range(2):
+        assert site.round() is None
+        site.restart()
+    site.wanted = asked(None, generation=2)
+    assert (site.published().last_version, site.round()) == (4, None)
+
+
+def test_an_idle_stream_ends_too() -> None:
+    """Fails when nothing is looked at, because nothing has come."""
+    site = Site()
+    site.rounds()
+    assert site.publisher.is_quiet()
+    site.wanted = asked(NEWEST)
+    assert not site.publisher.is_quiet()
+    assert site.published().end
+    assert site.publisher.has_ended and not site.publisher.is_to_end
+
+
+def test_a_drain_that_is_asked_for_again_has_what_was_committed_since() -> None:
+    site = Site()
+    site.wanted = asked(NEWEST)
+    site.rounds()
+    assert ended(site) == (2, 0, 1)
+    site.source.add()
+    site.wanted = asked(NEWEST, generation=2)
+    site.rounds()
+    assert ended(site) == (4, 1, 2)
+
+
+@pytest.mark.parametrize("quiet", [(), (3,), (2, 3, 4)], ids=["events", "empty", "all-empty"])
+def test_a_stream_ends_with_a_version(quiet: tuple[int, ...]) -> None:
+    """Whatever comes behind it, and whether it has events or not. Fails when a range without events
+    is left for later, or the end waits for a commit that is behind it."""
+    site = Site(max_epoch_rows=100)
+    site.source.without_events = {*quiet}
+    site.source.add()
+    site.wanted = asked(AT_VERSION, 3)
+    site.rounds()
+    assert ended(site) is None and site.publisher.is_to_end
+    for _ in range(5):
+        site.source.add()
+    site.rounds()
+    last = site.log.newest_manifest()
+    assert last is not None and (last.end, last.last_version) == (True, 3)
+    carried = {c["version"] for n in site.log.epochs() for c in site.log.read(n).commits}
+    assert carried == {0, 1, 2, 3} - {*quiet}
+
+
+def test_a_stream_ends_with_a_time() -> None:
+    """Once that has passed, though nothing comes behind it: with the last commit until then. Fails
+    when a commit at that very moment is left out, or the end comes before it."""
+    site = Site()
+    site.clock.now = START + 2_000
+    site.wanted = asked(AT_TIME, START + 2_000)
+    site.source.add()
+    site.rounds()
+    assert ended(site) is None and site.publisher.is_quiet()
+    site.source.add()  # at that moment
+    assert site.published().last_version == 2
+    assert site.round() is None
+    site.clock.pass_seconds(0.001)
+    assert not site.publisher.is_quiet()
+    site.source.add()  # a second later
+    site.rounds()
+    assert ended(site) is not None
+    assert site.log.read(site.log.newest_epoch()).last_version == 2
+
+
+def test_a_stream_that_begins_with_a_snapshot_ends_with_an_earlier_version() -> None:
+    """Fails when it begins with the newest one, which is beyond the end."""
+    site = Site(start=None)
+    for _ in range(4):
+        site.source.add()
+    site.wanted = asked(AT_VERSION, 2)
+    site.rounds()
+    assert ended(site) == (2, 2, 1)
+    assert "snapshot 2" in site.source.calls
+
+
+def test_a_stream_whose_table_is_younger_than_its_end_sends_nothing() -> None:
+    site = Site(start=None)
+    site.wanted = asked(AT_TIME, START - 1)
+    assert site.rounds() == []
+
+
+def test_a_lost_control_log_leaves_an_end_as_it_is(caplog: pytest.LogCaptureFixture) -> None:
+    """Or one that was restored to an older state. Fails when the stream goes on, though nobody has
+    asked for that."""
+    site = Site()
+    site.wanted = asked(NEWEST, generation=5)
+    site.rounds()
+    site.source.add()
+    for lost in (Wanted(), Wanted(9), asked(None, generation=4), asked(NEWEST, generation=3)):
+        site.wanted = lost
+        site.restart()
+        assert site.round() is None and site.publisher.has_ended
+    with caplog.at_level(logging.WARNING):
+        site.wanted = Wanted()
+        site.round()
+    assert "ended by request 5" in caplog.text and "spark-wan resume" in caplog.text
+    site.wanted = asked(None, generation=6)
+    assert site.published().last_version == 1
+
+
+def test_who_was_slower_reads_what_is_wanted_again() -> None:
+    """A sender captures, another one of the site ends the stream: what was captured is not behind
+    the end. Fails when what is wanted is read once, before the log."""
+    site = Site()
+    site.rounds()
+    slow = site.new()
+    steps = slow.round()
+    site.source.add()
+    for step in steps:
+        if step.startswith("publish.3"):
+            break
+    wanted = asked(AT_VERSION, 0)
+    site.wanted = wanted
+    site.restart()
+    assert site.published().end
+    assert run(steps) is None
+    assert ended(site) == (2, 0, 1)
+
+
+def test_lost_history_holds_a_stream_that_ends_with_a_version() -> None:
+    """A copy of the newest version would be beyond the end. Fails when the stream goes over it."""
+    site = Site()
+    site.rounds()
+    site.source.commits += [commit(version) for version in range(3, 6)]  # 1 and 2 are gone
+    site.wanted = asked(AT_VERSION, 4)
+    site.held(HistoryLostError, "spark-wan resume")
+    site.wanted = asked(NEWEST, generation=2)
+    site.rounds()
+    last = site.log.newest_manifest()
+    assert last is not None and (last.end, last.last_version) == (True, 5)
+
+
+def test_acks_of_an_end_are_collected() -> None:
+    site = Site()
+    site.wanted = asked(NEWEST)
+    site.rounds()
+    clock = site.clock
+    manager = AckManager(site.log, site.checkpoints, AckPolicy.ALL, 60_000, clock, ["seattle"])
+    last = site.log.read(2)
+    ack(site.log, "seattle", 2, log_id=last.log_id)
+    state = run(manager.round())
+    assert state.backlog == 0 and site.log.epochs() == [2]
+
+
+def test_at_any_moment_a_stream_ends_where_it_was_asked_to() -> None:
+    """Random requests, commits, restarts and losses of the control log. What is behind an end is
+    sent only once somebody has asked for it; everything else is, in order and without a gap."""
+    rng = random.Random(seed())
+    for _ in range(150):
+        site = Site(max_epoch_rows=3)
+        generation, newest, stop = 0, 0, None
+        for _ in range(rng.randrange(5, 40)):
+            step = rng.choice(
+                ["commit", "commit", "round", "round", "ask", "go", "lose", "restart"]
+            )
+            if step == "commit":
+                newest = site.source.add().version
+                if rng.random() < 0.3:
+                    site.source.without_events.add(newest)
+            elif step == "round":
+                site.round()
+            elif step == "restart":
+                site.restart()
+            elif step == "lose":
+                last = site.log.newest_manifest()
+                if last is not None and last.end and site.wanted.has_ended(last):
+                    site.wanted, stop = replace(site.wanted, ending=None), last.last_version
+            else:
+                generation += 1
+                if step == "ask":
+                    before = site.log.newest_manifest()
+                    published = before.last_version if before is not None else 0
+                    stop = max(published, rng.randrange(newest + 3))
+                    site.wanted = asked(AT_VERSION, stop, generation)
+                elif step == "go":
+                    site.wanted, stop = asked(None, generation=generation), None
+            last = site.log.newest_manifest()
+            if last is not None and stop is not None:
+                assert last.last_version <= stop, seed()
+        site.restart()
+        site.rounds()
+        last = site.log.newest_manifest()
+        assert last is not None
+        if stop is not None and newest >= stop:
+            assert last.end and last.last_version == stop, seed()
+        versions = [c["version"] for n in site.log.epochs() for c in site.log.read(n).commits]
+        through = last.last_version
+        events = [v for v in range(through + 1) if v not in site.source.without_events]
+        assert versions == events, seed()
