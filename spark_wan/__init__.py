@@ -14,6 +14,7 @@ returns how far every stream is at every site, ``dead_letters`` what a site coul
 both without Spark. ``verify`` compares a table with its copies, and ``undo`` takes back what some
 commits did. ``make_backup`` and ``adopt_backup`` carry a table by hand. ``pause`` and ``resume``
 say when the sites take what another one sends, ``drain`` and ``stop_at`` where that ends.
+``decide``, ``withdraw`` and ``decisions`` answer what holds a stream.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from spark_wan.wire.mark import LOCAL_ONLY
 
 if TYPE_CHECKING:
     from spark_wan.backup.job import adopt_backup, make_backup
+    from spark_wan.control.decide import decide, decisions, withdraw
     from spark_wan.control.verbs import drain, pause, resume, stop_at
     from spark_wan.datasource.format import register
     from spark_wan.datasource.synchronized import synchronized
@@ -53,6 +55,8 @@ __all__ = [
     "WanError",
     "adopt_backup",
     "dead_letters",
+    "decide",
+    "decisions",
     "decode",
     "drain",
     "load_topology",
@@ -66,6 +70,7 @@ __all__ = [
     "undo",
     "verify",
     "wait_for_ack",
+    "withdraw",
 ]
 
 _LAZY = {
@@ -73,6 +78,8 @@ _LAZY = {
     "Sender": "spark_wan.sender.job",
     "adopt_backup": "spark_wan.backup.job",
     "dead_letters": "spark_wan.ledger.dead_letters",
+    "decide": "spark_wan.control.decide",
+    "decisions": "spark_wan.control.decide",
     "drain": "spark_wan.control.verbs",
     "make_backup": "spark_wan.backup.job",
     "pause": "spark_wan.control.verbs",
@@ -83,6 +90,7 @@ _LAZY = {
     "synchronized": "spark_wan.datasource.synchronized",
     "undo": "spark_wan.sync.inverse",
     "verify": "spark_wan.sync.verify",
+    "withdraw": "spark_wan.control.decide",
 }
 
 

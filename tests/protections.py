@@ -2458,7 +2458,7 @@ GUARDS = {
     + False
 
     [end, ranges without events]
-    unit/sender/test_ending.py::test_a_stream_ends_with_a_version
+    unit/sender/test_ending.py::test_a_stream_ends_behind_commits_without_events
     Publisher._worth_recording
     - self._end is not None
     + False
@@ -2588,6 +2588,36 @@ GUARDS = {
     drain
     - not answer.arrived
     + False
+
+    [decide, early]
+    unit/control/test_decide.py::test_a_decision_about_what_is_not_held_is_refused
+    is_held
+    - f" {place}=" in f" {cause}"
+    + place in cause
+
+    [decide, refused]
+    unit/control/test_decide.py::test_a_decision_about_what_is_not_held_is_refused
+    decide
+    - each.changed and each.early and (not early)
+    + False
+
+    [decide, withdrawn]
+    unit/control/test_decide.py::test_a_decision_is_taken_back
+    Decisions.__or__
+    - self._without(later.withdrawn)
+    + self
+
+    [decide, who does not know withdrawals]
+    unit/wire/test_state_records.py::test_a_golden_entry_that_withdraws_is_read_and_written
+    Decisions.encode
+    - {"withdrawn": sorted(self.withdrawn), "requires": ["withdrawn"]}
+    + {"withdrawn": sorted(self.withdrawn)}
+
+    [decide, of whom]
+    unit/control/test_decide.py::test_a_decision_of_a_receiver_is_about_what_it_holds
+    _causes
+    - each.site == site and each.cause is not None
+    + each.cause is not None
 
     [nothing to send waits]
     unit/sender/test_sender_handle.py::test_after_a_start_tables_with_changes_go_before_those_without
@@ -5153,7 +5183,7 @@ GUARDS = {
 
     [earlier decisions]
     test_decisions_of_an_earlier_version_are_read_and_added_to
-    StoredDecisions.load
+    StoredDecisions.entries
     - self._objects.read(table)
     + None
     """,

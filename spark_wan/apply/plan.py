@@ -25,7 +25,7 @@ from spark_wan.events.columns import fingerprint
 from spark_wan.ledger.progress import Progress, origin_of
 from spark_wan.log.inbound import InboundLog, Standing, follows, standing
 from spark_wan.log.stream_log import StreamLog
-from spark_wan.state.decisions import NEW_LOG
+from spark_wan.wire.decisions import NEW_LOG
 from spark_wan.wire.manifest import EVENTS, SNAPSHOT, Manifest
 from spark_wan.wire.mark import VectorEntry
 from spark_wan.wire.records import EpochRef

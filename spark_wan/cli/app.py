@@ -12,6 +12,9 @@
     spark-wan drain    --config topology.yaml --site A  send what is committed, then nothing more
     spark-wan stop     --config topology.yaml --site A --at VERSION|TIME
                                                         end with a version or a time
+    spark-wan decide   --config topology.yaml --site A T@12=skip
+                                                        answer what holds a stream
+    spark-wan decisions --config topology.yaml --site A list what was decided
     spark-wan sync     --config topology.yaml --table T --site B
                                                         give a site a copy of a table
     spark-wan verify   --config topology.yaml --table T
@@ -35,6 +38,7 @@ import typer
 
 from spark_wan.cli.backup import adopt, backup
 from spark_wan.cli.control import drain, pause, resume, stop
+from spark_wan.cli.decisions import decide, decisions
 from spark_wan.cli.demo import demo
 from spark_wan.cli.drawing import topology
 from spark_wan.cli.jobs import receive, send
@@ -58,6 +62,8 @@ COMMANDS = {
         resume,
         drain,
         stop,
+        decide,
+        decisions,
         sync,
         verify,
         undo,

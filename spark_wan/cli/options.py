@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import functools
 import inspect
+import logging
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -12,13 +14,16 @@ from typing import Annotated, Any
 
 import typer
 
-from spark_wan.errors import OptionError
+from spark_wan.control.decide import early_decisions
+from spark_wan.errors import OptionError, WanError
 from spark_wan.local.cache import log_path
 from spark_wan.state.decisions import parse_decisions
 from spark_wan.topology.model import Topology
 from spark_wan.topology.parsing import load_topology
 from spark_wan.topology.settings import settings_of
 from spark_wan.wire.decisions import Decisions
+
+log = logging.getLogger(__name__)
 
 SUBMITTED = "submitted"
 """The context object of a command that runs as a job under spark-submit."""
@@ -163,7 +168,16 @@ class JobOptions(SessionOptions):
 
     def read(self) -> tuple[Topology, dict[str, Decisions]]:
         """Return the topology and the decisions. Raises TopologyError, OptionError."""
-        return load_topology(self.config), parse_decisions(self.decide or ())
+        topology, decisions = load_topology(self.config), parse_decisions(self.decide or ())
+        with suppress(WanError):  # the job will say what it cannot read
+            for early in early_decisions(topology, self.site, self.decide or ()):
+                log.warning(
+                    "--decide %s: nothing is held there at site %s. It is recorded, and counts "
+                    "once something is; `spark-wan decide --withdraw` takes it back.",
+                    early,
+                    self.site,
+                )
+        return topology, decisions
 
 
 def takes(kind: type) -> Callable[[Callable[..., None]], Callable[..., None]]:

@@ -22,6 +22,7 @@ from spark_wan.apply.adopt import Adoption
 from spark_wan.apply.replace import Outcome
 from spark_wan.cli.options import Format
 from spark_wan.cli.status_view import StatusView, describe_rows
+from spark_wan.control.decide import DecisionAnswer, RecordedDecision
 from spark_wan.control.ends import StreamEnd
 from spark_wan.control.verbs import ControlAnswer
 from spark_wan.drawing.graph import Graph
@@ -122,6 +123,19 @@ class JsonOutput:
     @contextmanager
     def ending(self) -> Iterator[ShowEnds]:
         yield lambda ends: None
+
+    def decided(
+        self, recorded: Sequence[DecisionAnswer], withdrawn: Sequence[DecisionAnswer]
+    ) -> None:
+        self._print(
+            {
+                "recorded": [asdict(each) for each in recorded],
+                "withdrawn": [_without(asdict(each), "early") for each in withdrawn],
+            }
+        )
+
+    def decisions(self, found: Sequence[RecordedDecision]) -> None:
+        self._print({"decisions": [asdict(each) for each in found]})
 
     def copy_requested(self, by: Serving) -> None:
         asked = {"table": by.table.name, "site": by.site, "from": by.sender.site}
@@ -293,6 +307,31 @@ class TextOutput:
                 f"`spark-wan resume`. {added}."
             )
         )
+
+    def decided(
+        self, recorded: Sequence[DecisionAnswer], withdrawn: Sequence[DecisionAnswer]
+    ) -> None:
+        for each in recorded:
+            told = "recorded" if each.changed else "recorded before"
+            if each.early:
+                told += "; nothing is held there now, so it counts once something is"
+            self.console.print(Text(f"{each.decision}: {told}"))
+        if any(each.changed and not each.early for each in recorded):
+            self.console.print(Text("The job of the site notices it with its next retry."))
+        for each in withdrawn:
+            told = "withdrawn" if each.changed else "nothing was decided about it"
+            self.console.print(Text(f"{each.decision}: {told}"))
+
+    def decisions(self, found: Sequence[RecordedDecision]) -> None:
+        if not found:
+            self.console.print(Text("no decisions"))
+            return
+        grid = Grid("decision", "by", "when", "waited for", box=None, pad_edge=False)
+        for each in found:
+            when = "" if each.at_ms is None else _moment(each.at_ms)
+            waited = "yes" if each.held else "no"
+            grid.add_row(*map(Text, (each.decision, each.by or "", when, waited)))
+        self.console.print(grid)
 
     @contextmanager
     def ending(self) -> Iterator[ShowEnds]:
@@ -506,6 +545,14 @@ def describe_applied(status: TableStatus) -> str:
     if status.local_commits:
         parts.append(f"{status.local_commits:,} commits by other writers")
     return _line(status.stream, parts, status.held)
+
+
+def _without(fields: dict[str, Any], name: str) -> dict[str, Any]:
+    return {each: value for each, value in fields.items() if each != name}
+
+
+def _moment(ms: int) -> str:
+    return datetime.fromtimestamp(ms / 1000, timezone.utc).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
 def describe_end(each: StreamEnd) -> str:

@@ -252,7 +252,7 @@ def _ask(
             verb,
             scope,
             generation=generation,
-            by=_who(),
+            by=who(),
             at=milliseconds(),
             capture=capture,
             end=end,
@@ -268,7 +268,7 @@ def _ask(
     return ControlAnswer(verb, here.name, names, changed, generation=log.read()[0])
 
 
-def _who() -> str:
+def who() -> str:
     try:
         user = getpass.getuser()
     except (KeyError, OSError):  # in a container, a user may have no name

@@ -32,11 +32,10 @@ from spark_wan.log.inbound import InboundLog, reference
 from spark_wan.log.lost_logs import LogEnd, NewLog
 from spark_wan.log.stream_log import StreamLog
 from spark_wan.log.writer import CheckpointStore, LogWriter, StreamSettings
-from spark_wan.state.decisions import NEW_LOG
 from spark_wan.steps import Steps
 from spark_wan.topology.model import Sender, Stream, Table, Topology
 from spark_wan.topology.routes import addressees, forwarded_sent_to, streams_of
-from spark_wan.wire.decisions import Decisions
+from spark_wan.wire.decisions import NEW_LOG, Decisions
 from spark_wan.wire.frame import FrameRef, check_frame, frame_digest, most_bytes
 from spark_wan.wire.manifest import CAPTURE, EVENTS, SNAPSHOT, Manifest
 

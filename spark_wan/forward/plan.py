@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from spark_wan.errors import RESEND, LogGapError
 from spark_wan.log.inbound import InboundLog, Standing, follows, standing
-from spark_wan.state.decisions import NEW_LOG
+from spark_wan.wire.decisions import NEW_LOG
 from spark_wan.wire.manifest import EVENTS, Manifest
 from spark_wan.wire.records import EpochRef
 

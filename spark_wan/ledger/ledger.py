@@ -31,7 +31,7 @@ from spark_wan.ledger.applied_columns import AppliedColumns
 from spark_wan.ledger.event_ids import check_event_ids, lost_applies
 from spark_wan.ledger.interfaces import LedgerStore, TargetHistory, transaction_name
 from spark_wan.ledger.total import Total, sorted_rows
-from spark_wan.state.decisions import NO_RESTORE
+from spark_wan.wire.decisions import NO_RESTORE
 from spark_wan.wire.ledger import HistoryPosition, LedgerRow, Summary
 from spark_wan.wire.mark import AppliedStream, Mark, read_mark
 

@@ -27,11 +27,12 @@ from spark_wan.receiver.copied_ids import RecordedEventIds
 from spark_wan.runtime.scheduler import Job
 from spark_wan.sender.copies import OutboundCopy, copy_settings, outbound_copy
 from spark_wan.sender.serve import Cut
-from spark_wan.state.decisions import NEW_LOG, StoredDecisions
+from spark_wan.state.decisions import StoredDecisions
 from spark_wan.target.delta_table import DeltaTarget
 from spark_wan.topology.model import Topology, copied_stream
 from spark_wan.topology.routes import Serving, served_by
 from spark_wan.topology.signing import sending_trust
+from spark_wan.wire.decisions import NEW_LOG
 from spark_wan.wire.frame import FrameHeader
 from spark_wan.wire.ledger import DeadLetter
 from spark_wan.wire.manifest import USER_TABLE_ID

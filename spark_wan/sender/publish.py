@@ -51,11 +51,10 @@ from spark_wan.log.lost_logs import LogEnd, NewLog
 from spark_wan.log.stream_log import StreamLog
 from spark_wan.log.writer import CheckpointStore, LogWriter, StreamSettings
 from spark_wan.sender.ending import EndPoint
-from spark_wan.state.decisions import NEW_LOG, RESYNC
 from spark_wan.steps import Steps
 from spark_wan.wire.checkpoint import PublishedState
 from spark_wan.wire.control import NEWEST, Wanted
-from spark_wan.wire.decisions import Decisions
+from spark_wan.wire.decisions import NEW_LOG, RESYNC, Decisions
 from spark_wan.wire.frame import FrameHeader
 from spark_wan.wire.manifest import CAPTURE, EVENTS, SNAPSHOT, Manifest
 from spark_wan.wire.records import TableClock

@@ -18,13 +18,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 from spark_wan.errors import OptionError
 from spark_wan.state.objects import StateObjects
-from spark_wan.wire.decisions import Decisions
+from spark_wan.wire.decisions import NEW_LOG, NO_RESTORE, RESYNC, Decisions, Entry
 
 OPERATION_ACTIONS = ("distribute", "skip")
-NEW_LOG, RESYNC, NO_RESTORE = "new-log", "resync", "no-restore"
 
 _LOG_ID = re.compile("[0-9a-f]{32}")
 
@@ -40,21 +40,30 @@ class StoredDecisions:
 
     def load(self, table: str) -> Decisions:
         """Return the decisions about ``table``. Raises ChannelError, LedgerError."""
-        earlier = self._objects.read(table)
-        entries = [] if earlier is None else [(f"{self._objects.url}/{table}.json", earlier)]
         decisions = Decisions()
-        for where, data in [*entries, *self._objects.entries(table)]:
-            decisions |= Decisions.decode(data, where)
-        return decisions
+        for entry in self.entries(table):
+            decisions |= entry.decisions
+        return replace(decisions, withdrawn=frozenset())
 
-    def record(self, table: str, new: Decisions) -> None:
-        """Add ``new`` to the recorded decisions. Raises ChannelError, LedgerError. When nothing was
-        decided, the state is not read: a start asks for each table."""
+    def entries(self, table: str) -> list[Entry]:
+        """Return what was decided about ``table``, oldest first. Raises ChannelError,
+        LedgerError."""
+        earlier = self._objects.read(table)
+        found = [] if earlier is None else [(f"{self._objects.url}/{table}.json", earlier)]
+        found += self._objects.entries(table)
+        return [Decisions.entry(data, where) for where, data in found]
+
+    def record(self, table: str, new: Decisions, by: str | None = None, at: int = 0) -> bool:
+        """Add ``new`` to the recorded decisions; ``by``, ``at``: who decided, and when. Returns
+        whether that changes anything. Raises ChannelError, LedgerError. When nothing was decided,
+        the state is not read: a start asks for each table."""
         if new == Decisions():
-            return
+            return False
         before = self.load(table)
-        if before | new != before:
-            self._objects.append(table, new.encode())
+        if replace(before | new, withdrawn=frozenset()) == before:
+            return False
+        self._objects.append(table, new.encode(by, at))
+        return True
 
 
 def parse_decisions(texts: Iterable[str]) -> dict[str, Decisions]:

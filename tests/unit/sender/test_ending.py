@@ -93,6 +93,21 @@ def test_a_stream_ends_with_a_version(quiet: tuple[int, ...]) -> None:
     assert carried == {0, 1, 2, 3} - {*quiet}
 
 
+@pytest.mark.parametrize("kind", [NEWEST, AT_VERSION])
+def test_a_stream_ends_behind_commits_without_events(kind: str) -> None:
+    """Though nothing comes behind them. Fails when they are left for later, and the end with
+    them."""
+    site = Site()
+    site.rounds()
+    site.source.without_events = {1, 2}
+    site.source.add()
+    site.source.add(rows=0)
+    site.wanted = asked(kind, 2 if kind == AT_VERSION else 0)
+    site.rounds()
+    last = site.log.newest_manifest()
+    assert last is not None and (last.end, last.last_version) == (True, 2)
+
+
 def test_a_stream_ends_with_a_time() -> None:
     """Once that has passed, though nothing comes behind it: with the last commit until then. Fails
     when a commit at that very moment is left out, or the end comes before it."""

@@ -6,6 +6,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -41,7 +42,7 @@ from spark_wan.log.stream_log import StreamLog
 from spark_wan.runtime.first_looks import FirstLooks
 from spark_wan.runtime.handle import JobHandle
 from spark_wan.runtime.pace import Pace
-from spark_wan.runtime.scheduler import Next
+from spark_wan.runtime.scheduler import Found, Next
 from spark_wan.sender.acks import AckManager
 from spark_wan.sender.outbound_stream import OutboundStream, StreamStatus
 from spark_wan.sender.publish import CaptureSettings, Publisher
@@ -525,19 +526,28 @@ def test_b21_an_ended_stream_is_left_alone_until_it_is_resumed(available_now: bo
     source, publisher = here.tables["orders"], stream.publisher
     assert publisher is not None
     source.add()
-    ending = Ending(None, None, End(AT_VERSION, 0), generation=1, by="ann at here", at=5)
-    wanted = [Wanted(1, ending)]
-    publisher.wanted = publisher.wanted_before = lambda: wanted[0]
+    end = End(AT_VERSION, int(available_now))  # of two versions
+    ending = Ending(None, None, end, generation=1, by="ann at here", at=5)
+    wanted, asked = [Wanted(1, ending)], list[Wanted]()
+
+    def read() -> Wanted:
+        asked.append(wanted[0])
+        return wanted[0]
+
+    publisher.wanted, publisher.wanted_before = read, lambda: wanted[0]
     stream.first_looks = None
-    for _ in range(3):
-        turns(stream, here.spark)
+    turn = stream.look(cast(Any, here.spark))
+    while isinstance(turn, Found) or (turn is not None and here.published("orders") < 2):
+        again = partial(stream.look, cast(Any, here.spark))
+        turn = turn.work(cast(Any, here.spark)) if isinstance(turn, Found) else again()
     assert here.published("orders") == 2
     assert publisher.has_ended and publisher.ended_by == "ann at here"
     if available_now:
         return
     source.calls.clear()
+    asked.clear()
     assert isinstance(stream.look(cast(Any, here.spark)), Next)
-    assert source.calls == []
+    assert (source.calls, asked) == ([], [])
     wanted[0] = Wanted(2, replace(ending, end=None, generation=2))
     turns(stream, here.spark)
     assert (here.published("orders"), publisher.ended_by) == (3, None)

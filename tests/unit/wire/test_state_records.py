@@ -11,7 +11,7 @@ import pytest
 
 from spark_wan.errors import LedgerError
 from spark_wan.wire.control import AT_VERSION, NEWEST, Control, End, Ending, Rule
-from spark_wan.wire.decisions import Decisions
+from spark_wan.wire.decisions import Decisions, Entry
 
 LOG = "0123456789abcdef" * 2
 DECISIONS_V1 = (
@@ -49,6 +49,31 @@ def test_decisions_come_to_the_same_however_they_are_joined(apart: bool) -> None
     third = Decisions({7: "skip", 9: "skip"})
     joined = first | (second | third) if apart else (first | second) | third
     assert joined == Decisions({7: "skip", 8: "skip", 9: "skip"}, frozenset((LOG,)))
+
+
+WITHDRAWN_V1 = (
+    b'{"version":1,"operations":{"13":"skip"},"new_logs":[],"withdrawn":["%s","12"],'
+    b'"requires":["withdrawn"],"by":"ann at here","at":5}' % LOG.encode()
+)
+
+
+def test_a_golden_entry_that_withdraws_is_read_and_written() -> None:
+    """Who does not know of that does not act on what was withdrawn. Fails when it is not
+    required."""
+    new = Decisions({13: "skip"}, withdrawn=frozenset(("12", LOG)))
+    assert new.encode("ann at here", 5) == WITHDRAWN_V1
+    assert Decisions.entry(WITHDRAWN_V1, "here") == Entry(new, "ann at here", 5)
+    before = Decisions({12: "skip"}, frozenset((LOG, "c" * 32)), frozenset((12, 14)))
+    after = before | Decisions.decode(WITHDRAWN_V1, "here")
+    assert (after.operations, after.new_logs, after.resyncs) == ({13: "skip"}, {"c" * 32}, {14})
+
+
+@pytest.mark.parametrize("apart", [False, True])
+def test_withdrawals_come_to_the_same_however_they_are_joined(apart: bool) -> None:
+    first, third = Decisions({12: "skip", 13: "skip"}), Decisions({12: "distribute"})
+    second = Decisions({14: "skip"}, withdrawn=frozenset(("12", "13")))
+    joined = first | (second | third) if apart else (first | second) | third
+    assert joined.operations == {12: "distribute", 14: "skip"}
 
 
 CONTROL_V1 = (
