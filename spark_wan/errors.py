@@ -217,6 +217,10 @@ class SessionLostError(WanError):
     """The Spark session has ended. Start again with a new session."""
 
 
+class EndMovedError(WanError):
+    """An operator has ended a stream before what was captured meanwhile. It is planned again."""
+
+
 class StoppedError(WanError):
     """The work was cancelled by ``stop()``. Never swallowed, never a dead letter."""
 

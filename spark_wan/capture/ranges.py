@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
+from itertools import pairwise, takewhile
 from typing import Any
 
 from spark_wan.delta.commits import Commit
@@ -103,6 +103,8 @@ class RangePlanner:
     is_empty_at: Callable[[int], bool] = lambda version: False
     """Whether the table has no rows at a version. Called for commits that do not say what they are,
     and so may be an operation on the whole table."""
+    may_follow: Callable[[Commit], bool] = lambda commit: True
+    """Whether a commit is before the end of the stream."""
 
     def plan(
         self,
@@ -112,7 +114,8 @@ class RangePlanner:
     ) -> CaptureRange | None:
         """Return the next range of ``commits`` (ascending) above version ``published``, or None.
 
-        1. The history must go on at ``published + 1``, else HistoryLostError.
+        1. The history must go on at ``published + 1``, else HistoryLostError. Commits behind the
+           end of the stream are left.
         2. A whole-table operation waits for a decision (TableOperationError).
         3. So does what a receiver wrote from another site (ForwardingError), unless that site is
            the only addressee.
@@ -124,6 +127,9 @@ class RangePlanner:
         if not newer:
             return None
         self._check_history(newer, published)
+        newer = [*takewhile(self.may_follow, newer)]
+        if not newer:
+            return None
         renames = RenamedColumns(
             None if published_schema is None else set(column_paths(dict(published_schema)))
         )

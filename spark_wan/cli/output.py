@@ -115,6 +115,8 @@ class JsonOutput:
     def controlled(self, answer: ControlAnswer, capture: bool = False) -> None:
         fields = {"verb": answer.verb, "site": answer.site, "changed": answer.changed}
         fields |= {"generation": answer.generation, "streams": list(answer.streams)}
+        if answer.point:
+            fields |= {"point": answer.point}
         if answer.ends:
             ends = [{**asdict(each), "arrived": each.arrived} for each in answer.ends]
             fields |= {"arrived": answer.arrived, "ends": ends}

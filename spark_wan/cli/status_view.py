@@ -39,6 +39,7 @@ from spark_wan.status.reports import (
     WorkReport,
 )
 from spark_wan.units import format_bytes, format_duration
+from spark_wan.wire.control import NEWEST
 
 _STYLES = {
     HELD: "red",
@@ -314,6 +315,8 @@ class StatusView:
 def _describe_ending(ending: EndReport, at: str) -> str:
     by = f" by {ending.by}" if ending.by else ""
     if ending.version is None:
+        if ending.kind == NEWEST:
+            return f"drained{by}: what was committed until then is sent, and nothing more"
         return f"asked to end{by}: it goes on until that point has come"
     until = f"nothing follows until `spark-wan resume` at {at}"
     return f"ended{by} with version {ending.version}: {until}"

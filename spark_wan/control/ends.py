@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from spark_wan.channels.registry import open_channel
 from spark_wan.control.enforce import Controlled
 from spark_wan.errors import WanError
-from spark_wan.log.notes import receiver_record, sender_record
+from spark_wan.log.notes import last_pause, receiver_record, sender_record
 from spark_wan.log.progress import acked_through
 from spark_wan.log.stream_log import StreamLog
 from spark_wan.topology.model import Topology
 from spark_wan.topology.signing import sending_trust
+from spark_wan.wire.control import AT_VERSION, Control, Ending, WantedEnd
 from spark_wan.wire.manifest import Manifest
 
 LOOK_INTERVAL = 0.5
@@ -49,17 +50,20 @@ def log_of(topology: Topology, each: Controlled) -> StreamLog:
 
 
 class EndWait:
-    """Waits for one stream that was asked to end by an entry of the control log."""
+    """Waits for one stream that was asked to end."""
 
-    def __init__(self, topology: Topology, stream: Controlled, generation: int) -> None:
+    def __init__(self, topology: Topology, stream: Controlled) -> None:
         self.stream = stream
-        self.generation = generation
+        self._asked: Ending | None = None
+        """What was asked for last, by the control log."""
         self.log = log_of(topology, stream)
         self._last: Manifest | None = None
         """Of a stream that no sender captures: its newest epoch at the first look."""
 
-    def look(self) -> StreamEnd:
-        """Read how far it is. A channel that does not answer is waited for, too."""
+    def look(self, control: Control) -> StreamEnd:
+        """Read how far it is with what is asked for now. A channel that does not answer is waited
+        for, too."""
+        self._asked = control.end_of(self.stream.sender.name, self.stream.table.name)
         try:
             return self._look()
         except WanError as error:
@@ -67,18 +71,24 @@ class EndWait:
 
     def _look(self) -> StreamEnd:
         newest = self._end_of_log()
-        ended = not self.stream.captured or (
-            newest is not None and newest.end and newest.control >= self.generation
-        )
+        ended = not self.stream.captured or WantedEnd(ending=self._asked).has_ended(newest)
         if newest is None:
             waits_for = None if ended or self._has_nothing() else self._why_not_ended()
             return self._end(None, ended=waits_for is None, missing=(), waits_for=waits_for)
         served = [site for site in newest.addressees if site in self.stream.addressees]
         acked = acked_through(newest, self.log.acks(), served, log_read_first=True)
+        unnamed = sorted({*self.stream.addressees} - {*newest.addressees})
         missing = tuple(sorted(site for site in served if acked[site] < newest.epoch))
-        reasons = [] if ended else [self._why_not_ended()]
+        reasons = [self._why_beyond(newest)] if ended else [self._why_not_ended()]
         reasons += self._why_missing(missing, newest)
-        return self._end(newest, ended=ended, missing=missing, waits_for="; ".join(reasons) or None)
+        reasons += [
+            f"{site} is not known to the sender yet: have it read the topology again (SIGHUP)"
+            for site in unnamed
+        ]
+        missing = tuple(sorted({*missing, *unnamed}))
+        return self._end(
+            newest, ended=ended, missing=missing, waits_for="; ".join(filter(None, reasons)) or None
+        )
 
     def _end_of_log(self) -> Manifest | None:
         """Return the epoch that all sites have to have; None: there is none."""
@@ -93,9 +103,23 @@ class EndWait:
         record = sender_record(self.log.channel, self.stream.stream)
         if record is None or record.held is not None:
             return False
-        return record.control >= self.generation and not record.epoch and not record.waiting
+        asked = self._asked.generation if self._asked is not None else 0
+        return record.control >= asked and not record.epoch and not record.waiting
+
+    def _why_beyond(self, newest: Manifest) -> str:
+        """Return that more was sent than was asked for; empty: it was not."""
+        end = self._asked.end if self._asked is not None else None
+        if end is None or end.kind != AT_VERSION or newest.last_version <= end.point:
+            return ""
+        return f"it has version {newest.last_version}, which is behind {end.point}"
 
     def _why_not_ended(self) -> str:
+        if self._asked is None or self._asked.end is None:
+            by = f" by {self._asked.by}" if self._asked is not None else ""
+            return f"it was resumed{by}, and goes on"
+        last = last_pause(self.log.channel, self.stream.stream)
+        if last is not None and last.until is None:
+            return f"it was paused by {last.by}: run `spark-wan resume`, or drain it again"
         site, record = self.stream.sender.site, sender_record(self.log.channel, self.stream.stream)
         if record is None:
             return f"no sender of {site} has said anything of it: check that one runs"

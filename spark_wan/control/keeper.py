@@ -15,7 +15,7 @@ from spark_wan.errors import WanError
 from spark_wan.runtime.scheduler import Activity, Next
 from spark_wan.state.control import ControlLog
 from spark_wan.topology.model import Site, Topology
-from spark_wan.wire.control import Control, Rule, Scope, Wanted
+from spark_wan.wire.control import Control, Rule, Scope, WantedEnd
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -86,13 +86,13 @@ class ControlKeeper(Activity):
         rule = control.pause_of(sender, table) if control is not None else None
         return rule or self._enforcer.unasked.get(Scope(sender, table))
 
-    def wanted(self, sender: str, table: str) -> Wanted:
+    def wanted(self, sender: str, table: str) -> WantedEnd:
         """Read what is wanted of a stream, beside a pause. One request. Raises ChannelError,
         LedgerError."""
         generation, control = self._enforcer.read()
-        return Wanted(generation, control.end_of(sender, table))
+        return WantedEnd(generation, control.end_of(sender, table))
 
-    def wanted_before(self, sender: str, table: str) -> Wanted:
+    def wanted_before(self, sender: str, table: str) -> WantedEnd:
         """Return what was wanted of it when the log was read last."""
         generation, control = self._enforcer.generation, self._enforcer.control or Control()
-        return Wanted(generation, control.end_of(sender, table))
+        return WantedEnd(generation, control.end_of(sender, table))

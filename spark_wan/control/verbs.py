@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import partial
 
 from spark_wan.channels.parallel import in_order
 from spark_wan.control.ends import LOOK_INTERVAL, EndWait, StreamEnd, log_of
@@ -30,7 +31,7 @@ from spark_wan.wire.control import (
     Control,
     End,
     Scope,
-    Wanted,
+    WantedEnd,
 )
 from spark_wan.wire.manifest import Manifest
 
@@ -201,11 +202,16 @@ def _waited(
     progress: Callable[[Sequence[StreamEnd]], None] | None,
 ) -> ControlAnswer:
     """Return an answer with how far the streams are, once all have arrived, or at the time-out."""
-    streams = [each for each in _streams(topology, answer.site, scope) if not each.is_copy]
-    waits = [EndWait(topology, each, answer.generation) for each in streams]
-    until = time.monotonic() + timeout
+    streams = [
+        each for each in _streams(topology, answer.site, scope) if each.stream in answer.streams
+    ]
+    waits = [EndWait(topology, each) for each in streams]
+    here, until = topology.site(answer.site), time.monotonic() + timeout
+    log, control = ControlLog(here.state, here.storage), Control()
     while True:
-        ends = tuple(in_order(EndWait.look, waits))
+        with suppress(WanError):  # what was asked for before is waited for
+            _, control = log.read()
+        ends = tuple(in_order(partial(EndWait.look, control=control), waits))
         if progress is not None:
             progress(ends)
         left = until - time.monotonic()
@@ -234,18 +240,18 @@ def _ask(
     log = ControlLog(here.state, here.storage)
     enforcer = Enforcer(topology, here.name, log)
     least, rules = enforcer.rebuilt()
-    newest = [] if verb == PAUSE else _newest(topology, streams)
+    newest = [] if verb == PAUSE else _newest(topology, streams, may_fail=verb != STOP)
     if verb == STOP:
         _check_is_ahead(end, newest)
     # An end counts until there is a request with a higher number.
-    least_end = max((last.control for _, last in newest if last.end), default=0)
+    least_end = max((last.control for _, last in newest), default=0)
 
     def decide(generation: int, control: Control) -> Control | None:
-        is_lost = generation == least + 1 and log.read()[0] < least
+        is_lost = log.read()[0] < least
         if is_lost:  # what the channels say was asked for
             control = replace(control, rules=rules)
         has_ended = any(
-            Wanted(ending=control.end_of(each.sender.name, each.table.name)).has_ended(last)
+            WantedEnd(ending=control.end_of(each.sender.name, each.table.name)).has_ended(last)
             for each, last in newest
         )
         following = control.following(
@@ -264,7 +270,9 @@ def _ask(
 
     changed = log.add(decide, max(least, least_end))
     enforcer.enforce()
-    names = tuple(each.stream for each in streams if not each.is_copy)
+    # A query goes on, and so does what is forwarded.
+    asked = [each for each in streams if not each.is_copy and (each.captured or verb != STOP)]
+    names = tuple(each.stream for each in asked)
     return ControlAnswer(verb, here.name, names, changed, generation=log.read()[0])
 
 
@@ -276,13 +284,19 @@ def who() -> str:
     return f"{user} at {socket.gethostname()}"
 
 
-def _newest(topology: Topology, streams: Sequence[Controlled]) -> list[tuple[Controlled, Manifest]]:
-    """Return the newest manifests of captured streams, as far as their channels answer."""
+def _newest(
+    topology: Topology, streams: Sequence[Controlled], may_fail: bool
+) -> list[tuple[Controlled, Manifest]]:
+    """Return the newest manifests of captured streams; with ``may_fail``, as far as their channels
+    answer."""
 
     def read(each: Controlled) -> Manifest | None:
-        with suppress(WanError):
+        try:
             return log_of(topology, each).newest_manifest()
-        return None
+        except WanError:
+            if not may_fail:
+                raise
+            return None
 
     captured = [each for each in streams if each.captured]
     found = zip(captured, in_order(read, captured), strict=True)
@@ -290,15 +304,19 @@ def _newest(topology: Topology, streams: Sequence[Controlled]) -> list[tuple[Con
 
 
 def _check_is_ahead(end: End | None, newest: Sequence[tuple[Controlled, Manifest]]) -> None:
-    """Raise OptionError where a stream was published beyond a version with which it is to end."""
-    if end is None or end.kind != AT_VERSION:
-        return
+    """Raise OptionError where a stream was published beyond the point with which it is to end."""
     for _, last in newest:
-        if last.last_version > end.point:
-            raise OptionError(
-                f"stop: {last.stream} was published through version {last.last_version} already, "
-                f"so it cannot end with version {end.point}. To end it now, run `spark-wan drain`."
-            )
+        time = last.clock.time if last.clock is not None else 0
+        if end is not None and end.kind == AT_VERSION and last.last_version > end.point:
+            what = f"version {end.point}"
+        elif end is not None and end.kind == AT_TIME and time > end.point:
+            what = "a commit before that time"
+        else:
+            continue
+        raise OptionError(
+            f"stop: {last.stream} was published through version {last.last_version} already, so it "
+            f"cannot end with {what}. To end it now, run `spark-wan drain`."
+        )
 
 
 def _streams(topology: Topology, site: str, scope: Scope) -> list[Controlled]:

@@ -26,13 +26,14 @@ A crash between any two of them changes nothing: the log alone says how far it w
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeVar
 
 from spark_wan.channels.base import write_of
-from spark_wan.errors import LogGapError, ManifestExists, StaleWriteError, WanError
+from spark_wan.errors import EndMovedError, LogGapError, ManifestExists, StaleWriteError, WanError
 from spark_wan.events.columns import fingerprint
 from spark_wan.log.frame_age import STALE_AGE, are_safe, are_there
 from spark_wan.log.lost_logs import LogEnd, NewLog, check_acks, check_log
@@ -41,6 +42,8 @@ from spark_wan.steps import Steps
 from spark_wan.wire.checkpoint import SenderCheckpoint
 from spark_wan.wire.frame import FrameHeader, FrameRef
 from spark_wan.wire.manifest import CAPTURE, Manifest
+
+logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -114,6 +117,8 @@ class LogWriter:
         while True:
             try:
                 return (yield from path())
+            except EndMovedError as error:
+                logger.info("%s; planning again", error)
             except (ManifestExists, StaleWriteError) as error:
                 if self.keeps_frames and isinstance(error, StaleWriteError):
                     raise

@@ -7,13 +7,16 @@ machine, and to a sender that does not know the request yet.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from itertools import takewhile
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from spark_wan.delta.commits import Commit
-from spark_wan.wire.control import AT_TIME, NEWEST, End, Ending
+from spark_wan.wire.control import AT_TIME, AT_VERSION, NEWEST, End, Ending
+
+LATE_COMMITS = 10_000
+"""Milliseconds by which the end of a stream comes after its time: a commit that has begun by then
+gets a time before it is there, and the clocks of its writers differ."""
 
 
 class EndingTable(Protocol):
@@ -29,12 +32,9 @@ class EndPoint:
     ending: Ending
     end: End
     """With ``newest``, a version: the newest one when the sender saw the request."""
-    clock: Callable[[], int]
 
     @classmethod
-    def of(
-        cls, ending: Ending, before: EndPoint | None, source: EndingTable, clock: Callable[[], int]
-    ) -> EndPoint:
+    def of(cls, ending: Ending, before: EndPoint | None, source: EndingTable) -> EndPoint:
         """Return the end point that is asked for; ``before``: the one that was known."""
         if before is not None and before.ending == ending:
             return before
@@ -42,25 +42,37 @@ class EndPoint:
         end = ending.end
         if end.kind == NEWEST:
             end = End(NEWEST, source.newest().version)
-        return cls(ending, end, clock)
+        return cls(ending, end)
 
-    def may_follow(self, commits: Sequence[Commit]) -> list[Commit]:
-        """Return those of the commits, ascending, that are before the end."""
-        return [*takewhile(self._is_before, commits)]
+    @property
+    def is_fixed(self) -> bool:
+        """Whether somebody has chosen the point: nothing behind it may be sent."""
+        return self.end.kind != NEWEST
 
-    def _is_before(self, commit: Commit) -> bool:
+    def moved_to(self, version: int) -> EndPoint:
+        """Return the end point of a drain that has gone over what cannot be sent."""
+        return replace(self, end=End(NEWEST, version))
+
+    def may_follow(self, commit: Commit) -> bool:
+        """Whether a commit is before the end."""
         at = commit.time if self.end.kind == AT_TIME else commit.version
         return at <= self.end.point
 
-    def is_reached(self, through: int, following: Sequence[Commit]) -> bool:
+    def is_reached(self, through: int, following: Sequence[Commit], now: int) -> bool:
         """Whether a stream that is published through a version has reached it. ``following``: the
-        commits above that."""
+        commits above that, as they were at a time ``now`` or later."""
         if self.end.kind != AT_TIME:
             return through >= self.end.point
-        # By now, a commit has a later time.
-        return self.clock() > self.end.point and not self.may_follow(following[:1])
+        is_over = now > self.end.point + LATE_COMMITS
+        return is_over and not any(self.may_follow(each) for each in following[:1])
 
-    def may_be_reached(self, through: int) -> bool:
+    def may_be_reached(self, through: int, now: int) -> bool:
         """Whether that has to be found out, though nothing has come since."""
-        at = self.clock() - 1 if self.end.kind == AT_TIME else through
-        return at >= self.end.point
+        if self.end.kind == AT_TIME:
+            return now > self.end.point + LATE_COMMITS
+        return through >= self.end.point
+
+    def __str__(self) -> str:
+        if self.end.kind == AT_VERSION:
+            return f"version {self.end.point}"
+        return "a time" if self.end.kind == AT_TIME else "the newest version"

@@ -177,7 +177,7 @@ class Sender:
             pace = Pace(shortest, self.idle_interval)
             channels.append(OutboundChannel(watch, sent, handle.scheduler, pace))
         for channel in channels:
-            channel.copies = self._copies(handle, channel.watch, available_now)
+            channel.copies = self._copies(handle, channel.watch, available_now, control)
         if available_now:
             handle.begin([*streams, *(CopiesNow(each.copies) for each in channels if each.copies)])
         else:
@@ -245,7 +245,11 @@ class Sender:
         )
 
     def _copies(
-        self, handle: JobHandle[StreamStatus], watch: AckWatch, available_now: bool
+        self,
+        handle: JobHandle[StreamStatus],
+        watch: AckWatch,
+        available_now: bool,
+        control: ControlKeeper,
     ) -> OutboundCopies:
         """Return what serves copies of this job's tables through a channel."""
         served = [
@@ -254,10 +258,17 @@ class Sender:
             if sender.channel == watch.channel.url
             for by in served_by(self.topology, table, sender)
         ]
-        copies = [self._copy(handle, watch, by, available_now) for by in served]
+        copies = [self._copy(handle, watch, by, available_now, control) for by in served]
         return OutboundCopies(watch, copies, handle.scheduler)
 
-    def _copy(self, job: Job, watch: AckWatch, by: Serving, available_now: bool) -> OutboundCopy:
+    def _copy(
+        self,
+        job: Job,
+        watch: AckWatch,
+        by: Serving,
+        available_now: bool,
+        control: ControlKeeper,
+    ) -> OutboundCopy:
         settings, session = self._settings(by.sender, by.table), CurrentSession()
         trust = sending_trust(self.topology, by.sender)
         published = StreamLog(watch.channel, settings.stream, trust)
@@ -268,7 +279,9 @@ class Sender:
             self.topology,
             watch,
             by,
-            source=PublishedTable(settings, published, source),
+            source=PublishedTable(
+                settings, published, source, partial(control.wanted, by.sender.name, by.table.name)
+            ),
             session=session,
             available_now=available_now,
         )

@@ -295,7 +295,7 @@ class OutboundStream(Activity):
             assert self._through is not None
             assert self.publisher is not None
             is_done = published is None or published.last_version >= self._through
-            if is_done and not (published is not None and self.publisher.is_to_end):
+            if is_done and not (published is not None and self.publisher.may_end):
                 return None
         return Next(0.0 if published is not None else self.pace.wait())
 
@@ -370,7 +370,7 @@ class OutboundStream(Activity):
     def _known_control(self) -> dict[str, Any]:
         if self.publisher is None:
             return {}
-        return {"control": self.publisher.control, "ending": self.publisher.ended_by}
+        return {"control": self.publisher.control, "ending": self.publisher.asked_to_end}
 
     def report_work(self) -> None:
         """Have the record say how far the capture under way is, if it takes long."""

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import takewhile
@@ -41,6 +41,7 @@ from spark_wan.errors import (
     NEW_SITE,
     SOURCE,
     ChangeError,
+    EndMovedError,
     HistoryLostError,
     SourceError,
     TableReplacedError,
@@ -53,11 +54,12 @@ from spark_wan.log.writer import CheckpointStore, LogWriter, StreamSettings
 from spark_wan.sender.ending import EndPoint
 from spark_wan.steps import Steps
 from spark_wan.wire.checkpoint import PublishedState
-from spark_wan.wire.control import NEWEST, Wanted
+from spark_wan.wire.control import AT_TIME, Ending, WantedEnd
 from spark_wan.wire.decisions import NEW_LOG, RESYNC, Decisions
 from spark_wan.wire.frame import FrameHeader
 from spark_wan.wire.manifest import CAPTURE, EVENTS, SNAPSHOT, Manifest
 from spark_wan.wire.records import TableClock
+from spark_wan.wire.sender_record import EndRequest
 
 logger = logging.getLogger(__name__)
 
@@ -191,18 +193,24 @@ class Publisher:
     """Milliseconds since 1970 UTC."""
     decisions: Callable[[], Decisions] = Decisions
     """Returns the user's recorded decisions about the table. Called only where one is needed."""
-    wanted: Callable[[], Wanted] = Wanted
+    wanted: Callable[[], WantedEnd] = WantedEnd
     """Reads what the operators of the site want of the stream. Raises WanError."""
-    wanted_before: Callable[[], Wanted] = Wanted
+    wanted_before: Callable[[], WantedEnd] = WantedEnd
     """Returns what they wanted when it was read last, by whomever. Costs no request."""
     _ended: Manifest | None = None
     """The end of the log, if an operator has ended the stream there."""
     _end: EndPoint | None = None
     """Where the stream is to end; None: it goes on, or has ended."""
+    _ended_empty: Ending | None = None
+    """The request by which a stream ended that has sent nothing: it has no log to say so."""
+    _read: tuple[int, Sequence[Commit]] = 0, ()
+    """When the history was read last, and what it had above what is published."""
     _control: int = 0
     """The highest generation of the control log that was seen in it or in the stream's log."""
     _published: PublishedState | None = None
     """By the log; or, where a new one begins in place of a lost one, by the checkpoint."""
+    _lost_requests: set[int] = field(default_factory=set)
+    """Generations of which it was said that the control log does not know them."""
     _warned: set[str] = field(default_factory=set)
     """Sites of which it was said that they are new."""
     _before: Glance | None = None
@@ -220,13 +228,21 @@ class Publisher:
 
     @property
     def waiting(self) -> int:
-        """Number of commits that are not published and may have events, by the last round."""
-        return max(0, self._quiet.end.version - self._known)
+        """Number of commits that are not published and may have events, by the last round. Behind
+        the end of the stream, none."""
+        if self.has_ended:
+            return 0
+        newest = self._quiet.end.version
+        if self._end is not None and self._end.end.kind != AT_TIME:
+            newest = min(newest, self._end.end.point)
+        return max(0, newest - self._known)
 
     @property
     def has_ended(self) -> bool:
         """Whether an operator has ended the stream, as far as is known."""
-        return self.wanted_before().has_ended(self._ended)
+        wanted = self.wanted_before()
+        is_empty = self._ended_empty is not None and wanted.ending == self._ended_empty
+        return is_empty or wanted.has_ended(self._ended)
 
     @property
     def is_to_end(self) -> bool:
@@ -235,12 +251,17 @@ class Publisher:
         return ending is not None and ending.end is not None and not self.has_ended
 
     @property
-    def ended_by(self) -> str | None:
-        """Who has asked for an end of the stream, which has come or will; None: nobody."""
+    def may_end(self) -> bool:
+        """Whether the next round may end it."""
+        return self.is_to_end and self._may_be_at_end(self._through)
+
+    @property
+    def asked_to_end(self) -> EndRequest | None:
+        """The end of the stream that was asked for, and has come or will; None: none was."""
         ending = self.wanted_before().ending
         if ending is not None and ending.end is not None:
-            return ending.by
-        return f"request {self._control}" if self.has_ended else None
+            return EndRequest(ending.by, ending.end.kind)
+        return EndRequest(f"request {self._control}", "") if self.has_ended else None
 
     @property
     def control(self) -> int:
@@ -251,7 +272,7 @@ class Publisher:
         """Whether a round would find nothing to publish, as far as the source shows at a glance."""
         if self.is_to_end:
             known = self._end is not None and self._end.ending == self.wanted_before().ending
-            if self._end is None or not known or self._end.may_be_reached(self._through):
+            if not known or self._may_be_at_end(self._through):
                 return False
         return self._quiet.settled and self._quiet.lasts()
 
@@ -278,8 +299,7 @@ class Publisher:
         was_settled, quiet.settled = quiet.settled, False
         end = writer.end()
         self._published = self._published_by(end)
-        # Whoever has ended the log had read this before: so it is read after the log.
-        if self._ends(end.last, self.wanted()):
+        if self._ends(end.last, self.wanted_before()):
             return None
         new_sites = self._new_sites(end.last)
         if end.last is not None:
@@ -302,7 +322,7 @@ class Publisher:
             )
         return (yield from self._add(end, manifest, self.clock()))
 
-    def _ends(self, last: Manifest | None, wanted: Wanted) -> bool:
+    def _ends(self, last: Manifest | None, wanted: WantedEnd) -> bool:
         """Take note of where the stream is to end, and return whether it has ended there."""
         before = last.control if last is not None else 0
         self._control = max(wanted.generation, before)
@@ -311,7 +331,18 @@ class Publisher:
         if self._ended is not None or ending is None or ending.end is None:
             self._end = None
         else:
-            self._end = EndPoint.of(ending, self._end, self.source, self.clock)
+            self._end = EndPoint.of(ending, self._end, self.source)
+        if wanted.generation < before and before not in self._lost_requests:
+            self._lost_requests.add(before)
+            logger.warning(
+                "%s: its log knows request %d of the control log of site %s, which has only %d: it "
+                "was lost, or restored to an older state. What was asked for and has not happened "
+                "yet is lost: ask again.",
+                self.settings.stream,
+                before,
+                self.settings.origin,
+                wanted.generation,
+            )
         if self._ended is not None and ending is None:
             logger.warning(
                 "%s: it was ended by request %d in the control log of site %s, which is gone: the "
@@ -328,9 +359,12 @@ class Publisher:
         yield "publish.2 source-checked"
         if end.replaces_lost and self._begins_with_snapshot:
             # Sites with rows in the table refuse one.
+            self._check_end_allows_copies(SourceError(f"{self.settings.table}: its log was lost."))
             return (yield from self._add(end, self._resync(end), self.clock()))
         planned = self._plan()
         ends = planned is None and end.last is not None and self._is_at_end()
+        if planned is None and end.last is None and self._end is not None and self._is_at_end():
+            self._ended_empty = self._end.ending
         if planned is None and not new_sites and not ends:
             return None
         yield QUIET_PLANNED if planned is None else self._step_of(planned)
@@ -344,9 +378,31 @@ class Publisher:
         return None if manifest is None else (yield from self._add(end, manifest, began))
 
     def _is_at_end(self) -> bool:
-        """Whether everything is published that is before the end of the stream."""
-        through = self._through
-        return self._end is not None and self._end.is_reached(through, self.source.history(through))
+        """Whether everything is published that is before the end of the stream, by the history as
+        it was planned by."""
+        now, following = self._read
+        return self._end is not None and self._end.is_reached(self._through, following, now)
+
+    def _may_be_at_end(self, through: int) -> bool:
+        return self._end is not None and self._end.may_be_reached(through, self.clock())
+
+    def _check_before_end(self, manifest: Manifest) -> None:
+        """Raise EndMovedError where a request that came while frames were written ends the stream
+        before them. What is written is removed then."""
+        wanted = self.wanted()
+        ending = wanted.ending
+        if manifest.end or ending is None or ending.end is None:
+            return
+        point = EndPoint.of(ending, self._end, self.source)
+        commit = self.source.commit(manifest.last_version)
+        if commit is None or point.may_follow(commit):
+            return
+        paths = [frame.path for frame in manifest.frames]
+        self.log.channel.trim_frames(self.log.stream, paths)
+        raise EndMovedError(
+            f"{self.settings.stream}: it is to end with {point}, as {ending.by} has asked, before "
+            f"version {manifest.last_version}, which was captured meanwhile"
+        )
 
     def _ending_after(self, end: LogEnd) -> Manifest:
         """Return the manifest that ends the stream."""
@@ -357,6 +413,8 @@ class Publisher:
     def _add(self, end: LogEnd, manifest: Manifest, began: int) -> Steps[Manifest]:
         """Append a manifest whose frames were written after ``began``."""
         yield "publish.4 frames-written"
+        # Here, and not before: the frames of a large table take their time.
+        self._check_before_end(manifest)
         manifest = self._writer.append(manifest, began)
         self._quiet.record_at = None
         yield "publish.5 manifest-added"
@@ -375,13 +433,7 @@ class Publisher:
         known, is_lost = self._published, isinstance(error, HistoryLostError)
         if error.needs != SOURCE or (known is None and not is_lost):
             raise error
-        if self._end is not None and self._end.end.kind != NEWEST:
-            error.args = (
-                f"{error} The stream is to end before what a copy of the table would have: run "
-                "`spark-wan resume` or `drain`, and copies may take the place of what cannot be "
-                "sent.",
-            )
-            raise error
+        self._check_end_allows_copies(error)
         advice = "Nothing was published yet: set a later `start` in the topology."
         if known is not None:
             decided = self.decisions()
@@ -396,6 +448,16 @@ class Publisher:
             )
         error.args = (f"{error} {advice}",)
         raise error
+
+    def _check_end_allows_copies(self, error: WanError) -> None:
+        """Raise an error where the stream is to end before what a copy of the table would have."""
+        if self._end is not None and self._end.is_fixed:
+            error.args = (
+                f"{error} The stream is to end before what a copy of the table would have: run "
+                "`spark-wan resume` or `drain`, and copies may take the place of what cannot be "
+                "sent.",
+            )
+            raise error
 
     def _doubt(self, published: int, decided: Decisions) -> str | None:
         """Return why copies in place of a lost history may do harm; None: they do none."""
@@ -418,6 +480,8 @@ class Publisher:
         self._check_columns(schema)
         self._writer.check_acks(end)
         self._quiet.read_through(commit.version)
+        if self._end is not None:
+            self._end = self._end.moved_to(commit.version)
         clock = self._clock_before(commit)
         if known is None or not is_same_commit(commit.identity, known.identity):
             clock = stamps([commit], clock).clock
@@ -551,12 +615,12 @@ class Publisher:
         if self._begins_with_snapshot:
             return self._first_snapshot()
         settings, before, published = self.settings, self._published, self._through
+        now = self.clock()  # before the history, which so has all that there was then
         history = self.source.history(published)
+        self._read = now, history
         self._quiet.read_through(history[-1].version if history else published)
         if not history and before is None:
             self._check_start()
-        if self._end is not None:
-            history = self._end.may_follow(history)
         planner = RangePlanner(
             settings.table,
             self.source.schema_at,
@@ -565,6 +629,7 @@ class Publisher:
             decision=lambda version: self.decisions().operations.get(version),
             addressees=settings.addressees,
             is_empty_at=self.source.is_empty_at,
+            may_follow=self._end.may_follow if self._end is not None else lambda commit: True,
         )
         planned = planner.plan(history, published, before.schema if before is not None else None)
         if planned is None:
@@ -596,11 +661,19 @@ class Publisher:
         return QUIET_PLANNED if planned.quiet else PLANNED
 
     def _first_snapshot(self) -> CaptureRange | None:
-        commit = self.source.newest()
+        now, commit = self.clock(), self.source.newest()
         self._quiet.read_through(commit.version)
-        if self._end is not None and not self._end.may_follow([commit]):
-            before = self._end.may_follow([*commits_after(self.source, -1)])
+        if self._end is not None and not self._end.may_follow(commit):
+            history = [*commits_after(self.source, -1)]
+            before = [*takewhile(self._end.may_follow, history)]
+            if not before and history[0].version > 0:
+                raise SourceError(
+                    f"{self.settings.table}: it is to end with {self._end}, but the oldest version "
+                    f"that its history has is {history[0].version}. Nothing was sent. Run "
+                    "`spark-wan resume` or `drain`."
+                )
             if not before:
+                self._read = now, history
                 return None
             commit = before[-1]
         schema = self.source.schema_at(commit.version)
@@ -619,7 +692,7 @@ class Publisher:
         more commits wait behind it."""
         before = self._published
         if (
-            self._end is not None
+            self._may_be_at_end(planned.last_version)
             or (before is not None and fingerprint(before.schema) != fingerprint(planned.schema))
             or planned.last_version < self._quiet.end.version
             or planned.last_version - planned.first_version + 1 >= QUIET_COMMITS

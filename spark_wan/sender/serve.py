@@ -47,9 +47,11 @@ from spark_wan.log.lost_logs import NewLog
 from spark_wan.log.stream_log import StreamLog
 from spark_wan.log.writer import ALL_ROWS, LogWriter, StreamSettings
 from spark_wan.runtime.progress import share_of, under_way
+from spark_wan.sender.ending import EndPoint
 from spark_wan.sender.publish import SourceTable, commits_after
 from spark_wan.steps import Steps
 from spark_wan.wire.ack import Wanted
+from spark_wan.wire.control import WantedEnd
 from spark_wan.wire.frame import FrameHeader
 from spark_wan.wire.manifest import COPY, EVENT_IDS, CopyOf, Manifest
 from spark_wan.wire.mark import LogEntry, VectorEntry
@@ -136,6 +138,8 @@ class PublishedTable:
     published: StreamLog
     """The log of the table's events: what a copy has must be what they tell of."""
     source: SourceTable
+    wanted: Callable[[], WantedEnd] = WantedEnd
+    """Returns what the operators of the site want of the stream."""
     is_source = True
 
     def cut(self) -> Cut:
@@ -184,7 +188,25 @@ class PublishedTable:
                 f"{table}: no copy is served: the source is not the table, or not in the state, "
                 "that was published, or has other keys. The stream of its events says what to do."
             )
+        self._check_not_ended(cut, last)
         self._check_no_operation(last.last_version)
+
+    def _check_not_ended(self, cut: Cut, last: Manifest) -> None:
+        """Check that nothing is in the rows that is behind an end of the stream."""
+        wanted, commit = self.wanted(), self.source.commit(cut.version)
+        ending = wanted.ending
+        if wanted.has_ended(last):
+            is_behind = cut.version > last.last_version
+        elif ending is not None and ending.end is not None and commit is not None:
+            is_behind = not EndPoint.of(ending, None, self.source).may_follow(commit)
+        else:
+            is_behind = False
+        if is_behind:
+            raise SourceUnreadableError(
+                f"{self.settings.table}: no copy is served: the stream was asked to end before "
+                f"version {cut.version}, the newest one. The request waits until somebody runs "
+                "`spark-wan resume`."
+            )
 
     def _check_no_operation(self, published: int) -> None:
         """Check that no commit that is not published yet changes the whole table: the sender may

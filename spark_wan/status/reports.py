@@ -27,17 +27,19 @@ from spark_wan.log.notes import (
 from spark_wan.log.progress import acked_through
 from spark_wan.log.stream_log import StreamLog, read_acks
 from spark_wan.runtime.progress import ms_left, rows_per_s
+from spark_wan.state.control import ControlLog
 from spark_wan.topology.fingerprint import settings_fingerprint
 from spark_wan.topology.model import Sender, Stream, Topology
 from spark_wan.topology.routes import all_streams
 from spark_wan.units import milliseconds
 from spark_wan.wire.ack import Ack
+from spark_wan.wire.control import NEWEST, Control, WantedEnd
 from spark_wan.wire.head import Pause
 from spark_wan.wire.manifest import Manifest
 from spark_wan.wire.names import printable
 from spark_wan.wire.receiver_record import ReceiverRecord
 from spark_wan.wire.records import LongWork
-from spark_wan.wire.sender_record import SenderRecord
+from spark_wan.wire.sender_record import EndRequest, SenderRecord
 
 HELD, PAUSED = "held", "paused"
 DRAINING, FINISHED = "draining", "finished"
@@ -66,7 +68,7 @@ unknown           the sender was to say something and has not: it was killed, or
 stopped           the sender was stopped; what the source has had since is not known
 paused            somebody has paused the stream: the site takes nothing until it is resumed
 no longer served  the site is no remote of the sender any more
-draining          somebody has asked for an end of the stream, and the site does not have all yet
+draining          somebody drains the stream, and the site does not have all yet
 late              something waits: for the site, or for the sender
 finished          somebody has ended the stream, and the site has all of it
 up to date        the site has all that the sender knows of
@@ -199,8 +201,8 @@ class SenderReport:
     """Since when it has said nothing, if it was to; None: it is as usual."""
     other_settings: bool
     """Whether it runs with other settings of the stream than the topology has."""
-    ending: str | None
-    """Who asked for an end of the stream, which has come or will; None: nobody."""
+    ending: EndRequest | None
+    """An end of the stream that was asked for, and has come or will; None: none was."""
     duplicates_query: str
     """The SQL statement that finds the keys of several rows; empty: the topology does not have the
     stream."""
@@ -227,7 +229,9 @@ class EndReport:
     """An end of a stream that somebody has asked for."""
 
     by: str
-    """Who asked for it; empty: the sender has not said."""
+    """Who asked for it; empty: not known here."""
+    kind: str
+    """``newest``: a drain; ``version`` or ``time``; empty: not known here."""
     version: int | None
     """The last version that is sent; None: it has not come yet."""
     control: int
@@ -370,11 +374,16 @@ class StatusReader:
         }
         self._foreign: dict[str, tuple[str, ...]] = {}
         """By channel, once it was looked for."""
+        self._control_logs: dict[str, ControlLog] = {}
+        """By site."""
+        self._controls: dict[str, Control | None] = {}
+        """By site, as of this reading."""
         self._waiting: dict[tuple[str, str], dict[int, _Epoch]] = {}
         """Channel and stream -> epochs that waited when it was read last."""
 
     def read(self) -> list[ChannelReport]:
         """Return the report of each channel."""
+        self._controls.clear()
         first: dict[str, Sender] = {}
         for sender in self.topology.senders.values():
             first.setdefault(sender.channel, sender)
@@ -473,7 +482,7 @@ class StatusReader:
             epoch=newest.epoch,
             version=newest.through,
             published_at_ms=newest.created,
-            ending=_ending(newest, report.sender),
+            ending=self._ending(reading, newest, report.sender),
             sites=(
                 *(
                     self._site(
@@ -490,6 +499,43 @@ class StatusReader:
             ),
         )
         return with_states(report)
+
+    def _ending(
+        self, reading: _Reading, newest: Manifest, sender: SenderReport | None
+    ) -> EndReport | None:
+        """Return the end of a stream that somebody has asked for. One that was resumed since is
+        none, though nothing has followed: so says the control log, or else the sender."""
+        control = self._control_of(reading.sender.site) if reading.planned is not None else None
+        if control is not None:
+            ending = control.end_of(reading.sender.name, newest.table)
+            has_ended = WantedEnd(ending=ending).has_ended(newest)
+            asked = ending if ending is not None and ending.end is not None else None
+            if asked is None and not has_ended:
+                return None
+            by, kind = (
+                ("", "") if asked is None or asked.end is None else (asked.by, asked.end.kind)
+            )
+        else:
+            said = sender.ending if sender is not None else None
+            has_ended = newest.end and (sender is None or said is not None)
+            if said is None and not has_ended:
+                return None
+            by, kind = (said.by, said.kind) if said is not None else ("", "")
+        if has_ended:
+            return EndReport(by, kind, newest.last_version, newest.control)
+        return EndReport(by, kind, None, 0)
+
+    def _control_of(self, site: str) -> Control | None:
+        """Return what is wanted of the streams of a site; None: that cannot be told here."""
+        if site not in self._controls:
+            place = self.topology.site(site)
+            log = self._control_logs.setdefault(site, ControlLog(place.state, place.storage))
+            try:
+                generation, control = log.read()
+            except WanError:
+                generation, control = 0, Control()
+            self._controls[site] = control if generation else None
+        return self._controls[site]
 
     def _to_come(
         self, reading: _Reading, newest: Manifest, acks: Mapping[str, Ack]
@@ -658,15 +704,6 @@ class StatusReader:
         )
 
 
-def _ending(newest: Manifest, sender: SenderReport | None) -> EndReport | None:
-    """Return the end of a stream that somebody has asked for. One that was resumed since, though
-    nothing has followed, is none: its sender says so."""
-    asked = sender.ending if sender is not None else None
-    if newest.end and (sender is None or asked is not None):
-        return EndReport(asked or "", newest.last_version, newest.control)
-    return EndReport(asked, None, 0) if asked is not None else None
-
-
 def _works(receiver: ReceiverReport | None, now: int) -> bool:
     """Whether a receiver has just said how far an apply is that takes long."""
     if receiver is None or receiver.work is None or receiver.stopped_ms is not None:
@@ -712,8 +749,9 @@ def _state(stream: StreamReport, site: SiteReport) -> str:
         return HELD
     if site.overdue_since_ms is not None:
         return NO_ANSWER
+    is_drain = stream.ending is not None and stream.ending.kind in ("", NEWEST)
     if site.backlog_epochs and stream.paused is None:
-        return DRAINING if stream.ending is not None else LATE
+        return DRAINING if is_drain else LATE
     if stream.ending is not None and stream.ending.version is not None and stream.paused is None:
         return FINISHED  # whether its sender runs or not
     # Also where it is paused: a sender goes on to add to a paused stream.
@@ -723,7 +761,7 @@ def _state(stream: StreamReport, site: SiteReport) -> str:
         return UNKNOWN
     if stream.paused is not None:
         return PAUSED
-    if stream.ending is not None:
+    if is_drain:
         return DRAINING
     if site.lacks_before is not None or (sender is not None and sender.waiting):
         return LATE

@@ -103,9 +103,12 @@ class _Sent:
         self.acked, self.missing, self.stuck = frozenset(), sites, None
         acks = self.log.acks()  # before the log, which so has all that they count
         newest = self.log.newest_manifest()
-        if newest is None or newest.through is None or newest.through < version:
-            return
         record = sender_record(self.log.channel, self.stream.name)
+        if newest is None or newest.through is None or newest.through < version:
+            if newest is not None and newest.end and (record is None or record.ending is not None):
+                why = f"{self.stream.name} was ended with version {newest.through}"
+                self.missing, self.stuck = sites, dict.fromkeys(sites, why)
+            return
         if record is not None and record.replaced:
             return  # the version may be one of another table, or of another state of it
         applied = acked_through(newest, acks, sites)

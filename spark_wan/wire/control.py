@@ -123,7 +123,7 @@ class Ending:
 
 
 @dataclass(frozen=True)
-class Wanted:
+class WantedEnd:
     """What is wanted of a captured stream, beside a pause."""
 
     generation: int = 0

@@ -43,8 +43,9 @@ A JSON object. Times are by the sender's clock, in milliseconds since 1970 UTC:
 ``control``              int              the number of the newest entry in the site's control log
                                           (:mod:`spark_wan.wire.control`) by which the sender has
                                           published; absent: 0
-``ending``               string or null   who asked for an end of the stream, which has come or
-                                          will; absent: nobody
+``ending``               object           an end of the stream that was asked for, and has come or
+                                          will: ``by``, who asked, and ``kind``, as in the control
+                                          log (empty: not known); absent: none was
 =======================  ===============  =========================================================
 
 A report for people and scripts, so it may be lost, old, or written by two senders in turn. Nothing
@@ -77,6 +78,17 @@ _COUNTED = (
 
 
 @dataclass(frozen=True)
+class EndRequest:
+    """An end of a stream that was asked for."""
+
+    by: str
+    kind: str
+
+    def printable(self) -> EndRequest:
+        return EndRequest(printable(self.by), printable(self.kind))
+
+
+@dataclass(frozen=True)
 class SenderRecord:
     """What a sender says of one stream, with the fields of the format."""
 
@@ -104,7 +116,7 @@ class SenderRecord:
     settings: str = ""
     settings_generation: int = 1
     control: int = 0
-    ending: str | None = None
+    ending: EndRequest | None = None
 
     def _printable(self) -> SenderRecord:
         """Return the record with texts that a terminal may show."""
@@ -112,7 +124,7 @@ class SenderRecord:
             self,
             held=None if self.held is None else printable(self.held),
             alert=None if self.alert is None else printable(self.alert),
-            ending=None if self.ending is None else printable(self.ending),
+            ending=None if self.ending is None else self.ending.printable(),
             not_served=tuple(map(printable, self.not_served)),
         )
 

@@ -15,7 +15,7 @@ from spark_wan.errors import WanError
 from spark_wan.log.stream_log import StreamLog
 from spark_wan.sender.publish import CaptureSettings, Publisher
 from spark_wan.steps import run
-from spark_wan.wire.control import Wanted
+from spark_wan.wire.control import WantedEnd
 from spark_wan.wire.decisions import Decisions
 from spark_wan.wire.manifest import Manifest
 
@@ -45,7 +45,7 @@ class Site:
         self.inner.now = lambda: self.clock() / 1000  # type: ignore[method-assign]
         self.settings = replace(SETTINGS, **settings)
         self.decisions = Decisions()
-        self.wanted = Wanted()
+        self.wanted = WantedEnd()
         self.publisher = self.new()
 
     def new(self, **settings: Any) -> Publisher:

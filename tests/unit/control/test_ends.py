@@ -16,17 +16,26 @@ from test_pause import CLICKS, ORDERS, changed, events, of, world
 from spark_wan.control.ends import StreamEnd
 from spark_wan.control.keeper import ControlKeeper
 from spark_wan.control.verbs import drain, pause, resume, stop_at
-from spark_wan.errors import ChannelError, OptionError, TopologyError
+from spark_wan.errors import AckTimeoutError, ChannelError, OptionError, TopologyError
 from spark_wan.log.notes import put_receiver_record, put_sender_record
 from spark_wan.log.stream_log import StreamLog
 from spark_wan.state.control import ControlLog
-from spark_wan.status.reports import DRAINING, FINISHED, LATE, StreamReport, read_status
+from spark_wan.status.reports import (
+    DRAINING,
+    FINISHED,
+    LATE,
+    STOPPED,
+    StreamReport,
+    read_status,
+)
+from spark_wan.status.wait import wait_for_ack
 from spark_wan.topology.model import Topology
 from spark_wan.units import milliseconds
 from spark_wan.wire.control import AT_TIME, AT_VERSION, NEWEST, Control, End
 from spark_wan.wire.manifest import Manifest
 from spark_wan.wire.receiver_record import ReceiverRecord
-from spark_wan.wire.sender_record import SenderRecord
+from spark_wan.wire.records import TableClock
+from spark_wan.wire.sender_record import EndRequest, SenderRecord
 
 
 def log_of(topology: Topology, stream: str = ORDERS) -> StreamLog:
@@ -48,7 +57,8 @@ def end(log: StreamLog, control: int) -> Manifest:
     last = log.newest_manifest()
     assert last is not None
     through = last.last_version
-    return published(log, through, first_version=through + 1, end=True, control=control)
+    more = {"addressees": last.addressees, "end": True, "control": control}
+    return published(log, through, first_version=through + 1, **more)
 
 
 def control_of(topology: Topology, site: str = "newark") -> tuple[int, Control]:
@@ -220,6 +230,82 @@ def test_a_channel_that_does_not_answer_is_waited_for(tmp_path: Path) -> None:
         kind.epochs = original  # type: ignore[method-assign]
 
 
+@pytest.mark.parametrize("before", [True, False])
+def test_requests_about_other_tables_do_not_keep_a_drain_waiting(
+    tmp_path: Path, before: bool
+) -> None:
+    """Which make the control log longer: before it, and while it waits. Fails when it waits for the
+    newest number."""
+    topology = world(tmp_path, "prices")
+    log = log_of(topology)
+    published(log, 7)
+    stop_at(topology, "newark", 7, table="orders")
+
+    def act() -> None:
+        pause(topology, "newark", table="prices")
+        end(log, 1)
+        ack(log, "seattle", 2)
+
+    if before:
+        act()
+    acting = Acting(*([] if before else [act]))
+    found = stop_at(topology, "newark", 7, table="orders", timeout=30, progress=acting)
+    assert found.arrived
+
+
+def test_a_drain_says_that_somebody_has_resumed_or_paused_it(tmp_path: Path) -> None:
+    """Fails when it blames the jobs."""
+    topology = world(tmp_path)
+    published(log_of(topology), 7)
+    ack(log_of(topology), "seattle", 1)
+    acting = Acting(
+        lambda: pause(topology, "newark", capture=True),
+        lambda: resume(topology, "newark"),
+        lambda: None,
+    )
+    drain(topology, "newark", table="orders", timeout=2, progress=acting)
+    assert "it was paused by" in acting.seen[1] and "it was resumed by" in acting.seen[2]
+
+
+def test_a_site_that_the_sender_does_not_know_yet_has_nothing(tmp_path: Path) -> None:
+    """Fails when a drain says that all has arrived at a site that was added to the topology."""
+    topology = world(tmp_path)
+    log = log_of(topology)
+    published(log, 7, addressees=("tacoma",))
+    acting = Acting(lambda: end(log, 1))
+    [found] = drain(topology, "newark", table="orders", timeout=1, progress=acting).ends
+    assert found.missing == ("seattle",)
+    assert "seattle is not known to the sender yet" in (found.waits_for or "")
+
+
+def test_more_than_was_asked_for_is_told(tmp_path: Path) -> None:
+    topology = world(tmp_path)
+    log = log_of(topology)
+    stop_at(topology, "newark", 5, table="orders")
+    published(log, 7)
+    end(log, 1)
+    ack(log, "seattle", 2)
+    with pytest.raises(OptionError, match="published through version 7 already"):
+        stop_at(topology, "newark", 5, table="orders", timeout=0)
+    stop_at(topology, "newark", 9, table="orders")
+    assert drain(topology, "newark", table="orders", timeout=0).ends[0].waits_for is not None
+
+
+def test_a_lost_control_log_ends_no_pause_of_other_tables(tmp_path: Path) -> None:
+    """Whatever number an end has. Fails when what was delivered in spite of it cannot be taken
+    back."""
+    topology = world(tmp_path, "prices")
+    log = log_of(topology)
+    pause(topology, "newark", table="prices")
+    drain(topology, "newark", table="orders", timeout=0)
+    published(log, 7)
+    end(log, 2)
+    for entry in (Path(topology.site("newark").state) / "control").iterdir():
+        entry.unlink()
+    assert changed(resume(topology, "newark", table="orders")) == (True, 3)
+    assert events(topology, "east") == {"newark.east.prices"}
+
+
 # --- stop
 
 
@@ -247,6 +333,7 @@ def test_b21_a_stop_is_recorded_and_does_not_wait(tmp_path: Path) -> None:
         (6, None, "name it"),
         (-1, "orders", "give a version"),
         (True, "orders", "give a version"),
+        (datetime(2001, 1, 1, tzinfo=timezone.utc), "orders", "a commit before that time"),
         (datetime(2026, 3, 1), "orders", "no time zone"),
         (9, "clicks", "a query of yours writes it"),
     ],
@@ -256,7 +343,7 @@ def test_b76_a_stop_that_cannot_be_kept_is_refused(
 ) -> None:
     """And nothing is recorded of it. Fails when a cut-over point is promised that has passed."""
     topology = world(tmp_path)
-    published(log_of(topology), 7)
+    published(log_of(topology), 7, clock=TableClock(5, 1_700_000_000_000))
     with pytest.raises(OptionError, match=what):
         stop_at(topology, "newark", at, table=table)
     assert control_of(topology)[0] == 0
@@ -281,6 +368,27 @@ def test_what_is_not_there_is_refused_with_the_nearest_name(tmp_path: Path) -> N
         drain(topology, "newark", table="order")
     with pytest.raises(TopologyError, match="newark"):
         stop_at(topology, "newwark", 9, table="orders")
+
+
+def test_a_stop_of_what_cannot_be_read_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may have passed. Fails when the version is recorded unseen."""
+    topology = world(tmp_path)
+
+    def refused(*asked: object) -> None:
+        raise ChannelError("no route to host")
+
+    monkeypatch.setattr(type(log_of(topology).channel), "stream_epochs", refused)
+    with pytest.raises(ChannelError, match="no route"):
+        stop_at(topology, "newark", 9, table="orders")
+    assert control_of(topology)[0] == 0
+
+
+def test_a_stop_names_what_is_captured_alone(tmp_path: Path) -> None:
+    """Fails when it says of a query that it ends."""
+    at = datetime(2030, 1, 1, tzinfo=timezone.utc)
+    assert stop_at(world(tmp_path), "newark", at).streams == (ORDERS,)
 
 
 # --- resume
@@ -335,7 +443,8 @@ def test_the_status_of_a_stream_that_ends(tmp_path: Path) -> None:
     record = SenderRecord(ORDERS, began=1, written=1, epoch=1, through=7)
     put_sender_record(log.channel, record)
     assert (reported(topology).sites[0].state, reported(topology).ending) == (LATE, None)
-    put_sender_record(log.channel, replace(record, control=1, ending="ann at here"))
+    asked = EndRequest("ann at here", NEWEST)
+    put_sender_record(log.channel, replace(record, control=1, ending=asked))
     for applied in (0, 1):
         ack(log, "seattle", applied)
         report = reported(topology)
@@ -343,7 +452,7 @@ def test_the_status_of_a_stream_that_ends(tmp_path: Path) -> None:
     end(log, 1)
     assert reported(topology).sites[0].state == DRAINING
     ack(log, "seattle", 2)
-    stopped = replace(record, control=1, ending="ann at here", stopped=milliseconds())
+    stopped = replace(record, control=1, ending=asked, stopped=milliseconds())
     for there in (stopped, replace(stopped, stopped=None)):
         put_sender_record(log.channel, there)
         report = reported(topology)
@@ -353,3 +462,54 @@ def test_the_status_of_a_stream_that_ends(tmp_path: Path) -> None:
     put_sender_record(log.channel, replace(record, control=2))  # it was resumed
     report = reported(topology)
     assert (report.ending, report.sites[0].state) == (None, "up to date")
+
+
+def test_the_status_knows_what_no_sender_has_said(tmp_path: Path) -> None:
+    """From the control log of the site. Fails when a stream that was resumed, and whose sender
+    nobody has started again, looks finished for ever."""
+    topology = world(tmp_path)
+    log = log_of(topology)
+    published(log, 7, created=milliseconds())
+    ack(log, "seattle", 1)
+    record = SenderRecord(ORDERS, began=1, written=1, epoch=1, through=7)
+    put_sender_record(log.channel, record)
+    drain(topology, "newark", table="orders", timeout=0)
+    assert reported(topology).sites[0].state == DRAINING
+    end(log, 1)
+    ack(log, "seattle", 2)
+    asked, now = EndRequest("ann at here", NEWEST), milliseconds()
+    put_sender_record(log.channel, replace(record, control=1, ending=asked, stopped=now))
+    assert reported(topology).sites[0].state == FINISHED
+    resume(topology, "newark")
+    report = reported(topology)
+    assert (report.sites[0].state, report.ending) == (STOPPED, None)
+
+
+def test_an_end_that_is_to_come_hides_nothing(tmp_path: Path) -> None:
+    """Fails when a link is `draining` for months."""
+    topology = world(tmp_path)
+    log = log_of(topology)
+    published(log, 7, created=milliseconds())
+    put_sender_record(log.channel, SenderRecord(ORDERS, began=1, written=1, epoch=1, through=7))
+    stop_at(topology, "newark", 9, table="orders")
+    report = reported(topology)
+    assert (report.sites[0].state, report.ending and report.ending.kind) == (LATE, AT_VERSION)
+    ack(log, "seattle", 1)
+    assert reported(topology).sites[0].state == "up to date"
+
+
+def test_nobody_waits_for_an_ack_of_what_is_behind_an_end(tmp_path: Path) -> None:
+    """It says so at once. Fails when it waits for its time-out."""
+    topology = world(tmp_path)
+    log = log_of(topology)
+    published(log, 7)
+    end(log, 1)
+    ack(log, "seattle", 2)
+    record = SenderRecord(ORDERS, 1, 1, ending=EndRequest("ann at here", NEWEST))
+    put_sender_record(log.channel, record)
+    with pytest.raises(AckTimeoutError, match="was ended with version 7"):
+        wait_for_ack(topology, "orders", 8, timeout=600)
+    assert wait_for_ack(topology, "orders", 7, timeout=600) == {"newark", "seattle"}
+    put_sender_record(log.channel, replace(record, ending=None))  # it was resumed
+    with pytest.raises(AckTimeoutError, match="not met within 0 s"):
+        wait_for_ack(topology, "orders", 8, timeout=0)

@@ -7,24 +7,29 @@ import random
 from dataclasses import replace
 
 import pytest
-from fakes import ack, commit
+from fakes import STREAM, ack, commit
 from publishing import Site
 from seeds import seed
 
-from spark_wan.errors import HistoryLostError
+from spark_wan.delta.commits import Commit
+from spark_wan.errors import HistoryLostError, SourceError, SourceUnreadableError
 from spark_wan.sender.acks import AckManager
+from spark_wan.sender.ending import LATE_COMMITS
+from spark_wan.sender.publish import Glance
+from spark_wan.sender.serve import PublishedTable
 from spark_wan.steps import run
 from spark_wan.topology.ack_policy import AckPolicy
-from spark_wan.wire.control import AT_TIME, AT_VERSION, NEWEST, End, Ending, Wanted
+from spark_wan.wire.control import AT_TIME, AT_VERSION, NEWEST, End, Ending, WantedEnd
+from spark_wan.wire.decisions import Decisions
 
 START = 1_700_000_000_000
 """When version 0 of the source was committed; each version is a second later."""
 
 
-def asked(kind: str | None, point: int = 0, generation: int = 1) -> Wanted:
+def asked(kind: str | None, point: int = 0, generation: int = 1) -> WantedEnd:
     """What is wanted after a request for an end; None: for going on."""
     end = None if kind is None else End(kind, point)
-    return Wanted(generation, Ending(None, None, end, generation, by="ann at here", at=5))
+    return WantedEnd(generation, Ending(None, None, end, generation, by="ann at here", at=5))
 
 
 def ended(site: Site) -> tuple[int, int, int] | None:
@@ -120,6 +125,8 @@ def test_a_stream_ends_with_a_time() -> None:
     site.source.add()  # at that moment
     assert site.published().last_version == 2
     assert site.round() is None
+    site.clock.pass_seconds(LATE_COMMITS / 1000)
+    assert site.publisher.is_quiet()
     site.clock.pass_seconds(0.001)
     assert not site.publisher.is_quiet()
     site.source.add()  # a second later
@@ -152,12 +159,12 @@ def test_a_lost_control_log_leaves_an_end_as_it_is(caplog: pytest.LogCaptureFixt
     site.wanted = asked(NEWEST, generation=5)
     site.rounds()
     site.source.add()
-    for lost in (Wanted(), Wanted(9), asked(None, generation=4), asked(NEWEST, generation=3)):
+    for lost in (WantedEnd(), WantedEnd(9), asked(None, generation=4), asked(NEWEST, generation=3)):
         site.wanted = lost
         site.restart()
         assert site.round() is None and site.publisher.has_ended
     with caplog.at_level(logging.WARNING):
-        site.wanted = Wanted()
+        site.wanted = WantedEnd()
         site.round()
     assert "ended by request 5" in caplog.text and "spark-wan resume" in caplog.text
     site.wanted = asked(None, generation=6)
@@ -253,3 +260,199 @@ def test_at_any_moment_a_stream_ends_where_it_was_asked_to() -> None:
         through = last.last_version
         events = [v for v in range(through + 1) if v not in site.source.without_events]
         assert versions == events, seed()
+
+
+# --- what may not be at the end
+
+
+def lost(site: Site, first: int, last: int) -> None:
+    """The history has only these versions left."""
+    site.source.commits = [commit(version) for version in range(first, last + 1)]
+
+
+@pytest.mark.parametrize("kind", [AT_VERSION, AT_TIME])
+def test_lost_history_before_an_end_holds_the_stream(kind: str) -> None:
+    """Also where all that is left is behind the end. Fails when the stream ends without what was
+    lost, or waits for ever and says nothing."""
+    site = Site()
+    site.rounds()
+    lost(site, 5, 6)
+    site.clock.now = START + 60_000
+    site.wanted = asked(kind, 3 if kind == AT_VERSION else START + 4_500)
+    site.held(HistoryLostError, "spark-wan resume")
+
+
+@pytest.mark.parametrize("kind", [AT_VERSION, AT_TIME])
+def test_lost_history_before_an_end_holds_a_first_snapshot(kind: str) -> None:
+    site = Site(start=None)
+    lost(site, 5, 6)
+    site.clock.now = START + 60_000
+    site.wanted = asked(kind, 3 if kind == AT_VERSION else START + 4_500)
+    site.held(SourceError, "the oldest version that its history has is 5")
+
+
+def test_a_commit_that_comes_while_the_history_is_read_is_before_the_end() -> None:
+    """Fails when the time is taken after the history, which lacks the commit."""
+    site = Site()
+    site.rounds()
+    site.source.add()
+    site.rounds()
+    site.wanted = asked(AT_TIME, START + 2_000)
+    read = site.source.history
+
+    def slow(after: int) -> list[Commit]:
+        found = read(after)
+        if site.clock() < START + 2_000:
+            site.source.add()  # at the time of the end
+            site.clock.now = START + 2_000 + LATE_COMMITS + 1
+        return found
+
+    site.source.history = slow  # type: ignore[method-assign]
+    assert site.rounds() == []  # at the next look, it is there
+    site.rounds()
+    last = site.log.newest_manifest()
+    assert last is not None and (last.end, last.last_version) == (True, 2)
+
+
+@pytest.mark.parametrize("start", [0, None])
+def test_an_end_that_is_asked_for_during_a_capture_counts(start: int | None) -> None:
+    """Fails when what is captured is sent all the same: of a large table that takes hours."""
+    site = Site(start=start)
+    for _ in range(4):
+        site.source.add()
+    steps = site.publisher.round()
+    for step in steps:
+        if step.startswith("publish.3"):
+            break
+    known = site.wanted
+    site.publisher.wanted_before = lambda: known
+    site.publisher.wanted = lambda: asked(AT_VERSION, 2)
+    frames = len(site.channel.frames(STREAM))
+    next(steps)  # the frames are written
+    assert len(site.channel.frames(STREAM)) > frames
+    site.publisher.wanted_before = lambda: asked(AT_VERSION, 2)
+    first = run(steps)
+    assert first is not None and first.last_version == 2
+    site.rounds()
+    assert ended(site) == (2, 2, 1)
+    named = {frame.path for n in site.log.epochs() for frame in site.log.read(n).frames}
+    assert {path for path, _ in site.channel.frames(STREAM)} == named
+
+
+def test_a_drain_that_is_asked_for_during_a_capture_keeps_it() -> None:
+    """Fails when hours of work are thrown away for nothing."""
+    site = Site(start=None)
+    steps = site.publisher.round()
+    for step in steps:
+        if step.startswith("publish.3"):
+            break
+    site.wanted = asked(NEWEST)
+    run(steps)
+    assert site.source.calls.count("snapshot 0") == 1
+
+
+def test_a_lost_log_does_not_take_sites_beyond_an_end() -> None:
+    """A copy has the newest version. Fails when it is served in place of the lost log."""
+    site = Site(start=None)
+    last = site.published()
+    for _ in range(4):
+        site.source.add()
+    site.rounds()
+    for epoch in site.log.epochs():
+        site.channel.trim_manifest(STREAM, epoch)
+    site.decisions = Decisions(new_logs=frozenset((last.log_id,)))
+    # As an earlier version wrote it, which did not say what is published.
+    site.checkpoints.kept[STREAM] = replace(site.checkpoints.kept[STREAM], published=None)
+    site.wanted = asked(AT_VERSION, 5)
+    site.restart()
+    with pytest.raises(SourceError, match="spark-wan resume"):
+        site.round()
+
+
+def test_a_request_that_the_control_log_has_lost_is_told(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Fails when a cut-over that was asked for is forgotten silently."""
+    site = Site()
+    site.wanted = asked(AT_VERSION, 3, generation=5)
+    site.rounds()
+    site.wanted = WantedEnd(2)
+    site.source.add()
+    with caplog.at_level(logging.WARNING):
+        site.rounds()
+        site.source.add()
+        site.rounds()
+    told = [each for each in caplog.messages if "knows request 5" in each]
+    assert len(told) == 1 and "ask again" in told[0]
+
+
+def test_a_drain_goes_over_a_table_that_was_replaced() -> None:
+    """With the versions of the new one. Fails when it waits for a version of the old one."""
+    site = Site()
+    for _ in range(9):
+        site.source.add()
+    site.rounds()
+    site.wanted = asked(NEWEST)
+    steps = site.publisher.round()
+    for step in steps:
+        if step.startswith("publish.3"):
+            break
+    lost(site, 0, 2)
+    site.source.id = "another"
+    site.decisions = Decisions(resyncs=frozenset((9,)))
+    site.rounds()
+    last = site.log.newest_manifest()
+    assert last is not None and (last.end, last.last_version) == (True, 2)
+
+
+def test_a_stream_that_has_nothing_to_send_ends_without_a_log() -> None:
+    """And is left alone then. Fails when each look at it is a round."""
+    site = Site(start=1)
+    site.wanted = asked(NEWEST)
+    assert site.rounds() == []
+    assert site.publisher.has_ended and site.publisher.waiting == 0
+    site.source.add()
+    assert site.publisher.has_ended
+    site.wanted = asked(None, generation=2)
+    assert not site.publisher.has_ended
+    assert site.published().last_version == 1
+
+
+def test_what_is_behind_an_end_does_not_wait() -> None:
+    """Fails when the status counts commits that nobody wants."""
+    site = Site()
+    for _ in range(5):
+        site.source.add()
+    site.wanted = asked(AT_VERSION, 2)
+    site.published()
+    assert site.publisher.waiting == 0
+    site.rounds()
+    assert site.publisher.waiting == 0
+    site.wanted = asked(None, generation=2)
+    site.publisher._quiet.end = Glance(5, None)
+    assert site.publisher.waiting == 3
+
+
+def test_no_copy_has_what_is_behind_an_end() -> None:
+    """Of one that has come, and of one that will. Fails when a site that asks for a copy goes
+    beyond a cut-over point, and nobody says so."""
+    site = Site()
+    site.source.add()
+    site.wanted = asked(AT_VERSION, 1)
+    site.rounds()
+    table = PublishedTable(site.settings, site.log, site.source, lambda: site.wanted)
+    assert table.cut().version == 1
+    site.source.add()
+    for wanted in (site.wanted, WantedEnd(), asked(None, generation=1)):
+        site.wanted = wanted
+        with pytest.raises(SourceUnreadableError, match="spark-wan resume"):
+            table.cut()
+    site.wanted = asked(None, generation=2)
+    assert table.cut().version == 2
+    site.rounds()
+    site.source.add()
+    site.wanted = asked(AT_VERSION, 2, generation=3)
+    with pytest.raises(SourceUnreadableError, match="asked to end before version 3"):
+        table.cut()
+    site.wanted = asked(NEWEST, generation=4)
+    assert table.cut().version == 3

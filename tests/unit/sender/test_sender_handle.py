@@ -48,9 +48,10 @@ from spark_wan.sender.outbound_stream import OutboundStream, StreamStatus
 from spark_wan.sender.publish import CaptureSettings, Publisher
 from spark_wan.steps import run
 from spark_wan.topology.ack_policy import AckPolicy
-from spark_wan.wire.control import AT_VERSION, End, Ending, Rule, Wanted
+from spark_wan.wire.control import AT_VERSION, End, Ending, Rule, WantedEnd
 from spark_wan.wire.frame import FrameHeader
 from spark_wan.wire.manifest import EVENTS
+from spark_wan.wire.sender_record import EndRequest
 
 
 class Cancelled(Exception):
@@ -528,9 +529,9 @@ def test_b21_an_ended_stream_is_left_alone_until_it_is_resumed(available_now: bo
     source.add()
     end = End(AT_VERSION, int(available_now))  # of two versions
     ending = Ending(None, None, end, generation=1, by="ann at here", at=5)
-    wanted, asked = [Wanted(1, ending)], list[Wanted]()
+    wanted, asked = [WantedEnd(1, ending)], list[WantedEnd]()
 
-    def read() -> Wanted:
+    def read() -> WantedEnd:
         asked.append(wanted[0])
         return wanted[0]
 
@@ -541,13 +542,29 @@ def test_b21_an_ended_stream_is_left_alone_until_it_is_resumed(available_now: bo
         again = partial(stream.look, cast(Any, here.spark))
         turn = turn.work(cast(Any, here.spark)) if isinstance(turn, Found) else again()
     assert here.published("orders") == 2
-    assert publisher.has_ended and publisher.ended_by == "ann at here"
+    assert publisher.has_ended and publisher.asked_to_end == EndRequest("ann at here", AT_VERSION)
     if available_now:
         return
     source.calls.clear()
     asked.clear()
     assert isinstance(stream.look(cast(Any, here.spark)), Next)
     assert (source.calls, asked) == ([], [])
-    wanted[0] = Wanted(2, replace(ending, end=None, generation=2))
+    wanted[0] = WantedEnd(2, replace(ending, end=None, generation=2))
     turns(stream, here.spark)
-    assert (here.published("orders"), publisher.ended_by) == (3, None)
+    assert (here.published("orders"), publisher.asked_to_end) == (3, None)
+
+
+def test_a_run_ends_before_an_end_that_is_far_away() -> None:
+    """However fast other writers are. Fails when it goes on until the end has come."""
+    here = Here(orders=0, available_now=True)
+    [stream] = here.streams
+    source, publisher = here.tables["orders"], stream.publisher
+    assert publisher is not None
+    ending = Ending(None, None, End(AT_VERSION, 1_000), generation=1, by="ann at here", at=5)
+    publisher.wanted = publisher.wanted_before = lambda: WantedEnd(1, ending)
+    turn = stream.look(cast(Any, here.spark))
+    while turn is not None and here.published("orders") < 5:
+        source.add()
+        again = partial(stream.look, cast(Any, here.spark))
+        turn = turn.work(cast(Any, here.spark)) if isinstance(turn, Found) else again()
+    assert here.published("orders") == 1

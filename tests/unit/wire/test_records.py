@@ -20,7 +20,7 @@ from spark_wan.wire.checkpoint import SenderCheckpoint
 from spark_wan.wire.mark import LOCAL_ONLY, read_mark
 from spark_wan.wire.receiver_record import ReceiverRecord
 from spark_wan.wire.records import LongWork, known_names
-from spark_wan.wire.sender_record import SenderRecord
+from spark_wan.wire.sender_record import EndRequest, SenderRecord
 
 ACK_V1 = (
     b'{"version":1,"site":"seattle","stream":"newark.east.orders",'
@@ -199,12 +199,12 @@ def test_a_golden_record_of_a_sender_is_read_and_written() -> None:
 
 
 def test_a_senders_record_of_an_end_is_read_and_written() -> None:
-    data = SENDER_V2[:-1] + b',"control":7,"ending":"ann at here"}'
-    ended = replace(SENDER, control=7, ending="ann at here")
+    data = SENDER_V2[:-1] + b',"control":7,"ending":{"by":"ann at here","kind":"newest"}}'
+    ended = replace(SENDER, control=7, ending=EndRequest("ann at here", "newest"))
     assert (ended.encode(), SenderRecord.of(data, STREAM)) == (data, ended)
     loud = data.replace(b"ann at here", b"ann \\u001b[31m")
     record = SenderRecord.of(loud, STREAM)
-    assert record is not None and record.ending is not None and record.ending.isprintable()
+    assert record is not None and record.ending is not None and record.ending.by.isprintable()
     for wrong in (b'"control":-2', b'"control":"7"'):
         assert SenderRecord.of(data.replace(b'"control":7', wrong), STREAM) is None
 
