@@ -19,7 +19,8 @@ NO_HOLDS = {
     "BackupError",  # to who makes or adopts a backup
     "EventError",  # the following two: to a user's query
     "StaleWriteError",
-    "ManifestExists",  # the writer plans again
+    "ManifestExists",  # the following two: the writer plans again
+    "EndMovedError",
     "CompareError",  # the following six: end a command or a job
     "UndoError",
     "OptionError",
