@@ -8,13 +8,14 @@ Replicates rows of Delta tables between sites with PySpark Structured Streaming:
 
 ``register(spark)`` adds ``format("wan")``, and ``decode`` returns the rows of what it reads.
 ``Sender`` and ``Receiver`` carry tables from site to site; ``load_topology`` reads who sends what
-to whom. ``wait_for_ack`` makes a commit permanent before its writer goes on. ``synchronized``
-returns a table of a site once the site has a whole state of it. ``read_status``
-returns how far every stream is at every site, ``dead_letters`` what a site could not apply or send;
-both without Spark. ``verify`` compares a table with its copies, and ``undo`` takes back what some
-commits did. ``make_backup`` and ``adopt_backup`` carry a table by hand. ``pause`` and ``resume``
-say when the sites take what another one sends, ``drain`` and ``stop_at`` where that ends.
-``decide``, ``withdraw`` and ``decisions`` answer what holds a stream.
+to whom. ``wait_for_ack`` makes a commit permanent before its writer goes on, and ``local_only``
+keeps commits at their site. ``synchronized`` returns a table of a site once the site has a whole
+state of it. ``read_status`` returns how far every stream is at every site, ``check`` what is wrong,
+``dead_letters`` what a site could not apply or send; all three without Spark. ``verify`` compares a
+table with its copies, and ``undo`` takes back what some commits did. ``make_backup`` and
+``adopt_backup`` carry a table by hand. ``pause`` and ``resume`` say when the sites take what
+another one sends, ``drain`` and ``stop_at`` where that ends. ``decide``, ``withdraw`` and
+``decisions`` answer what holds a stream.
 """
 
 from __future__ import annotations
@@ -36,9 +37,11 @@ if TYPE_CHECKING:
     from spark_wan.control.verbs import drain, pause, resume, stop_at
     from spark_wan.datasource.format import register
     from spark_wan.datasource.synchronized import synchronized
+    from spark_wan.delta.local_only import local_only
     from spark_wan.ledger.dead_letters import dead_letters
     from spark_wan.receiver.job import Receiver
     from spark_wan.sender.job import Sender
+    from spark_wan.status.check import check
     from spark_wan.status.reports import read_status
     from spark_wan.sync.inverse import undo
     from spark_wan.sync.verify import verify
@@ -54,12 +57,14 @@ __all__ = [
     "Topology",
     "WanError",
     "adopt_backup",
+    "check",
     "dead_letters",
     "decide",
     "decisions",
     "decode",
     "drain",
     "load_topology",
+    "local_only",
     "make_backup",
     "pause",
     "read_status",
@@ -77,10 +82,12 @@ _LAZY = {
     "Receiver": "spark_wan.receiver.job",
     "Sender": "spark_wan.sender.job",
     "adopt_backup": "spark_wan.backup.job",
+    "check": "spark_wan.status.check",
     "dead_letters": "spark_wan.ledger.dead_letters",
     "decide": "spark_wan.control.decide",
     "decisions": "spark_wan.control.decide",
     "drain": "spark_wan.control.verbs",
+    "local_only": "spark_wan.delta.local_only",
     "make_backup": "spark_wan.backup.job",
     "pause": "spark_wan.control.verbs",
     "read_status": "spark_wan.status.reports",

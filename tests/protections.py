@@ -1515,7 +1515,7 @@ GUARDS = {
     [settings of the application]
     test_settings_that_decide_no_rows_are_taken_over
     SessionSettings.new_session
-    - _set(session, name, None)
+    - set_setting(session, name, None)
     + pass
 
     [settings of the user]
@@ -2672,6 +2672,42 @@ GUARDS = {
     drain
     - not answer.arrived
     + False
+
+    [check, what a pause keeps back]
+    unit/status/test_check.py::test_what_waits_in_a_pause_is_not_behind
+    _Check.at_site
+    - self.stream.paused is None and self._is_behind(site)
+    + self._is_behind(site)
+
+    [check, the limit]
+    unit/status/test_check.py::test_b71_an_alert_comes_only_past_its_limit
+    _Check._is_behind
+    - site.behind_ms > self.limits.behind * 1000
+    + True
+
+    [check, the worst]
+    unit/status/test_check.py::test_a_channel_that_cannot_be_read_is_unknown_and_the_worst_counts
+    exit_code
+    - next((code for level, code in _ORDER.items() if level in levels), 0)
+    + max((code for level, code in _ORDER.items() if level in levels), default=0)
+
+    [check, dead letters of before]
+    unit/status/test_check.py::test_dead_letters_are_counted_since_the_last_check
+    _dead_letters
+    - count - before.letters.get(place, 0)
+    + count
+
+    [check, an error is none of the streams]
+    unit/cli/test_check_command.py::test_an_error_is_not_taken_for_a_warning
+    check
+    - reporting_errors(output, code)
+    + reporting_errors(output)
+
+    [local only]
+    integration/test_local_only.py::test_b84_b85_local_changes_and_expirations_stay_where_they_are_made
+    local_only
+    - session.conf.set(USER_METADATA, LOCAL_ONLY)
+    + pass
 
     [decide, early]
     unit/control/test_decide.py::test_a_decision_about_what_is_not_held_is_refused
@@ -5246,7 +5282,7 @@ GUARDS = {
     [application's settings in Spark]
     test_no_setting_of_the_application_decides_what_arrives[0]
     SessionSettings.new_session
-    - _set(session, name, None)
+    - set_setting(session, name, None)
     + pass
     """,
     "unit/topology/test_topology.py": """

@@ -6,6 +6,7 @@
     spark-wan send     --config topology.yaml --site A  run the senders of a site
     spark-wan receive  --config topology.yaml --site B  run the receiver of a site
     spark-wan status   --config topology.yaml           show how far behind each site is; no Spark
+    spark-wan check    --config topology.yaml           say what is wrong, for probes; no Spark
     spark-wan remove   --config topology.yaml STREAM    remove a stream that is no longer written
     spark-wan pause    --config topology.yaml --site A  have no site take what a site sends
     spark-wan resume   --config topology.yaml --site A  have them go on
@@ -27,9 +28,9 @@
                                                         give a site the rows of a backup
 
 Every command takes ``--output json``. Exit codes: 0 done, or stopped by SIGINT or SIGTERM; 1 an
-error; 2 wrong usage; ``status`` also 3 and 4; ``verify``, ``drain`` and ``stop`` also 3
-(``docs/monitoring.md``). To add a command, write its function in a module of this package and list
-it in ``COMMANDS``.
+error; 2 wrong usage; ``status`` also 3 and 4; ``verify``, ``drain`` and ``stop`` also 3; ``check``
+has those of probes (``docs/monitoring.md``). To add a command, write its function in a module of
+this package and list it in ``COMMANDS``.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ from __future__ import annotations
 import typer
 
 from spark_wan.cli.backup import adopt, backup
+from spark_wan.cli.check import check
 from spark_wan.cli.control import drain, pause, resume, stop
 from spark_wan.cli.decisions import decide, decisions
 from spark_wan.cli.demo import demo
@@ -58,6 +60,7 @@ COMMANDS = {
         validate,
         topology,
         status,
+        check,
         pause,
         resume,
         drain,

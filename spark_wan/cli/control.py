@@ -4,11 +4,12 @@ Need no Spark."""
 from __future__ import annotations
 
 from datetime import datetime
+from functools import partial
 from typing import Annotated
 
 import typer
 
-from spark_wan.cli.options import Config, Format, OutputFormat
+from spark_wan.cli.options import Config, Format, OutputFormat, parsed
 from spark_wan.cli.output import reporting_errors
 from spark_wan.control import verbs
 from spark_wan.errors import OptionError
@@ -26,13 +27,6 @@ Table = Annotated[
 
 NOT_ARRIVED = 3
 """The exit code where a wait has ended before all sites have everything."""
-
-
-def _duration(text: str) -> float:
-    try:
-        return parse_seconds(text, zero=True)
-    except ValueError as problem:
-        raise typer.BadParameter(str(problem)) from None
 
 
 def pause(
@@ -80,7 +74,7 @@ def drain(
         float,
         typer.Option(
             "--timeout",
-            parser=_duration,
+            parser=parsed(partial(parse_seconds, zero=True)),
             metavar="TIME",
             help="Wait so long at most: 30s, 10m. What has not arrived by then still does.",
         ),
@@ -118,7 +112,7 @@ def stop(
         float | None,
         typer.Option(
             "--timeout",
-            parser=_duration,
+            parser=parsed(partial(parse_seconds, zero=True)),
             metavar="TIME",
             help="Wait so long until all sites have it, and exit with 3 if they do not. Default: "
             "do not wait.",

@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import typer
 
@@ -24,6 +24,8 @@ from spark_wan.topology.settings import settings_of
 from spark_wan.wire.decisions import Decisions
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 SUBMITTED = "submitted"
 """The context object of a command that runs as a job under spark-submit."""
@@ -66,6 +68,18 @@ LogFile = Annotated[
         " named when the job starts."
     ),
 ]
+
+
+def parsed(parse: Callable[[str], T]) -> Callable[[str], T]:
+    """Return the parser of an option whose text a function of :mod:`spark_wan.units` reads."""
+
+    def parser(text: str) -> T:
+        try:
+            return parse(text)
+        except ValueError as problem:
+            raise typer.BadParameter(str(problem)) from None
+
+    return parser
 
 
 class WithSession:
@@ -205,13 +219,6 @@ def takes(kind: type) -> Callable[[Callable[..., None]], Callable[..., None]]:
 def setting_option(flag: str, kind: type, name: str) -> Any:
     """Return the option ``flag`` for a setting of ``kind``, with its help text and its parser."""
     setting = settings_of(kind)[name]
-
-    def parse(text: str) -> Any:
-        try:
-            return setting.parse_text(text)
-        except ValueError as problem:
-            raise typer.BadParameter(str(problem)) from None
-
     help = f"{setting.help} Default: {name} of the {kind.__name__.lower()}."
     metavar = flag.strip("-").replace("-", "_").upper()
-    return typer.Option(flag, parser=parse, metavar=metavar, help=help)
+    return typer.Option(flag, parser=parsed(setting.parse_text), metavar=metavar, help=help)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
 from contextlib import contextmanager
 from dataclasses import asdict, replace
@@ -28,6 +29,7 @@ from spark_wan.control.verbs import ControlAnswer
 from spark_wan.drawing.graph import Graph
 from spark_wan.errors import WanError, install_command
 from spark_wan.runtime.progress import Progress
+from spark_wan.status.check import Problem
 from spark_wan.status.reports import ChannelReport
 from spark_wan.sync.backup import Cut
 from spark_wan.sync.findings import Comparison, Kind, Repair
@@ -125,6 +127,11 @@ class JsonOutput:
     @contextmanager
     def ending(self) -> Iterator[ShowEnds]:
         yield lambda ends: None
+
+    def checked(self, found: Sequence[Problem]) -> None:
+        worst = found[0].level.value if found else "ok"
+        each = [{**asdict(problem), "level": problem.level.value} for problem in found]
+        self._print({"level": worst, "problems": each})
 
     def decided(
         self, recorded: Sequence[DecisionAnswer], withdrawn: Sequence[DecisionAnswer]
@@ -310,6 +317,17 @@ class TextOutput:
             )
         )
 
+    def checked(self, found: Sequence[Problem]) -> None:
+        counts = Counter(each.level.value for each in found)
+        told = ", ".join(f"{count} {level}" for level, count in counts.items())
+        summary = f"{found[0].level.value.upper()}: {told}" if found else "OK: nothing is wrong"
+        self.console.print(Text(summary))
+        for each in found:
+            text = " ".join(each.text.split())  # a line each, for what reads them
+            where = f" {each.stream}" if each.stream else f" {each.channel}"
+            line = Text(f"{each.level.value}: {each.kind}:{where}: {text}")
+            self.console.print(line, soft_wrap=True)
+
     def decided(
         self, recorded: Sequence[DecisionAnswer], withdrawn: Sequence[DecisionAnswer]
     ) -> None:
@@ -478,20 +496,20 @@ def open_output(format: Format) -> Output:
 
 
 @contextmanager
-def reporting_errors(format: Format) -> Iterator[Output]:
+def reporting_errors(format: Format, code: int = 1) -> Iterator[Output]:
     """Yield the output of a command. A WanError, or a machine without Spark, ends the command with
-    one message and exit code 1."""
+    one message and this exit code."""
     out = open_output(format)
     try:
         yield out
     except WanError as error:
         out.error(error)
-        raise typer.Exit(1) from None
+        raise typer.Exit(code) from None
     except ModuleNotFoundError as error:
         if str(error.name).partition(".")[0] not in ("pyspark", "delta"):
             raise
         out.error(WanError(f"this needs {error.name}: {install_command('spark')}"))
-        raise typer.Exit(1) from None
+        raise typer.Exit(code) from None
 
 
 def _backup_fields(made: Certificate, site: str, place: str) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from spark_wan.cli.options import Config, Format, OutputFormat
+from spark_wan.cli.options import Config, Format, OutputFormat, parsed
 from spark_wan.cli.output import Output, open_output, reporting_errors
 from spark_wan.errors import TopologyError
 from spark_wan.status.reports import (
@@ -27,13 +27,6 @@ from spark_wan.units import parse_seconds
 
 WATCH_INTERVAL = 2.0
 """Seconds from one status to the next, with ``--watch``."""
-
-
-def _parse_interval(text: str) -> float:
-    try:
-        return parse_seconds(text)
-    except ValueError as problem:
-        raise typer.BadParameter(str(problem)) from None
 
 
 def validate(config: Config, output: OutputFormat = Format.TEXT) -> None:
@@ -56,7 +49,7 @@ def status(
     seconds: Annotated[
         float | None,
         typer.Argument(
-            parser=_parse_interval,
+            parser=parsed(parse_seconds),
             metavar="SECONDS",
             help="Interval of --watch: seconds, or 500ms, 1m. Default: 2.",
         ),

@@ -67,11 +67,11 @@ class SessionSettings:
             session, inherited = spark.newSession(), self.usual
             _settings_of[session] = self
             for name, value in self.values.items():
-                _set(session, name, value)
+                set_setting(session, name, value)
             session.catalog.setCurrentCatalog(self.catalog)
             session.catalog.setCurrentDatabase(self.database)
         for name in [name for name in inherited if not is_taken_over(name)]:
-            _set(session, name, None)
+            set_setting(session, name, None)
         for name, value in FIXED.items():
             session.conf.set(name, value)
         return session
@@ -86,10 +86,10 @@ class SessionSettings:
         if values == self.values:
             return self
         for name in self.values.keys() - values.keys():
-            _set(session, name, None)
+            set_setting(session, name, None)
         for name, value in values.items():
             if self.values.get(name) != value:
-                _set(session, name, value)
+                set_setting(session, name, value)
         settings = _settings_of[session] = replace(self, values=values)
         return settings
 
@@ -112,7 +112,8 @@ _refused: set[tuple[str, str | None]] = set()
 JVM, a tenth of a second."""
 
 
-def _set(session: SparkSession, name: str, value: str | None) -> None:
+def set_setting(session: SparkSession, name: str, value: str | None) -> None:
+    """Set a setting, or unset it, unless it is none of a session."""
     if (name, value) in _refused:
         return
     try:

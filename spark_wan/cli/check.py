@@ -1,0 +1,81 @@
+"""``check``: what is wrong, for cron and for probes. Needs no Spark."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from spark_wan.cli.options import Config, Format, OutputFormat, parsed
+from spark_wan.cli.output import reporting_errors
+from spark_wan.status.check import Limits, exit_code
+from spark_wan.status.check import check as find
+from spark_wan.topology.parsing import load_topology
+from spark_wan.units import parse_bytes, parse_seconds
+
+_DEFAULT = Limits()
+
+
+def check(
+    config: Config,
+    site: Annotated[
+        str | None, typer.Option("--site", metavar="SITE", help="Only this site's streams.")
+    ] = None,
+    behind: Annotated[
+        float,
+        typer.Option(
+            parser=parsed(parse_seconds),
+            metavar="TIME",
+            help="Warn of a site that lacks a change which is older than this.",
+        ),
+    ] = _DEFAULT.behind,
+    queue: Annotated[
+        int | None,
+        typer.Option(
+            parser=parsed(parse_bytes),
+            metavar="SIZE",
+            help="Warn if more than this waits for a site. Default: never.",
+        ),
+    ] = None,
+    history: Annotated[
+        float,
+        typer.Option(
+            parser=parsed(parse_seconds),
+            metavar="TIME",
+            help="Warn if nothing of a table was captured for this long.",
+        ),
+    ] = _DEFAULT.history,
+    paused: Annotated[
+        float,
+        typer.Option(
+            parser=parsed(parse_seconds),
+            metavar="TIME",
+            help="Warn of a stream that is paused for this long.",
+        ),
+    ] = _DEFAULT.paused,
+    dead_letters: Annotated[
+        float,
+        typer.Option(
+            "--dead-letters",
+            min=0.0,
+            metavar="COUNT",
+            help="Warn of more dead letters per minute since the last check. Needs --memory.",
+        ),
+    ] = _DEFAULT.dead_letters,
+    memory: Annotated[
+        Path | None,
+        typer.Option("--memory", metavar="FILE", help="Keep the counters of this check here."),
+    ] = None,
+    output: OutputFormat = Format.TEXT,
+) -> None:
+    """Say what is wrong, one line each, with what to do. Exit codes of probes: 0 nothing, 1 a
+    warning, 2 critical, 3 it cannot be told. Needs no Spark."""
+    limits = Limits(behind, queue, history, paused, dead_letters)
+    code = 3  # of errors, too: a probe must not take them for a warning
+    with reporting_errors(output, code) as out:
+        found = find(load_topology(config), site, limits, memory)
+        out.checked(found)
+        code = exit_code(found)
+    if code:
+        raise typer.Exit(code)

@@ -1,0 +1,308 @@
+"""What is wrong with the streams of a topology, one line each: for cron, and for probes such as
+those of Nagios. No Spark.
+
+>>> for problem in check(load_topology("conf/two_sites.yaml")):
+...     print(problem.level.value, problem.text)
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+
+from spark_wan.errors import NEW_SITE, WanError
+from spark_wan.status.reports import (
+    HELD,
+    NO_ANSWER,
+    NOT_SERVED,
+    STOPPED,
+    UNKNOWN,
+    ChannelReport,
+    SiteReport,
+    StreamReport,
+    read_status,
+)
+from spark_wan.topology.model import Topology
+from spark_wan.units import format_bytes, format_duration, milliseconds
+
+
+class Level(Enum):
+    """How bad it is, as probes name it."""
+
+    WARNING = "warning"
+    CRITICAL = "critical"
+    UNKNOWN = "unknown"
+    """It cannot be told."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What is still right. Times in seconds."""
+
+    behind: float = 600.0
+    """The age of the oldest change that a site lacks."""
+    queue_bytes: int | None = None
+    """The size of what a site has not acked; None: any."""
+    history: float = 3 * 86_400.0
+    """How long nothing of a table was captured, so that the source has to keep its history."""
+    paused: float = 86_400.0
+    """How long a stream is paused."""
+    dead_letters: float = 0.0
+    """Dead letters per minute since the last check, of a sender or a site. Only with a memory."""
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Something that is wrong, and what to do."""
+
+    level: Level
+    kind: str
+    """``channel``, ``held``, ``no answer``, ``stopped``, ``unknown``, ``behind``, ``queue``,
+    ``history``, ``paused``, ``dead letters``, ``acks`` or ``site``."""
+    text: str
+    channel: str
+    stream: str = ""
+    site: str = ""
+    """The site that has to act; empty: none in particular."""
+
+
+def check(
+    topology: Topology,
+    site: str | None = None,
+    limits: Limits | None = None,
+    memory: Path | None = None,
+) -> list[Problem]:
+    """Return what is wrong, the worst first; empty: nothing is. Changes nothing but ``memory``.
+
+    Args:
+        topology: Who sends what to whom.
+        site: Only the streams of this site.
+        limits: What is still right; default: :class:`Limits`.
+        memory: A file that keeps the counters of the last check, for what is counted per minute.
+
+    Raises:
+        TopologyError: the site is unknown.
+        WanError: the memory cannot be read or written.
+    """
+    now, channels = milliseconds(), read_status(topology, site)
+    before = None if memory is None else Counters.read(memory)
+    counters = Counters.of(channels, now)
+    found = [*problems(channels, limits or Limits(), now)]
+    if before is not None:
+        found += _dead_letters(before, counters, limits or Limits())
+    if memory is not None:
+        counters.write(memory)
+    return sorted(found, key=lambda each: [*_ORDER].index(each.level))
+
+
+def problems(channels: Sequence[ChannelReport], limits: Limits, now: int) -> Iterator[Problem]:
+    """Yield what a status shows to be wrong. ``now``: milliseconds since 1970 UTC."""
+    for channel in channels:
+        if channel.problem is not None:
+            yield Problem(Level.UNKNOWN, "channel", channel.problem, channel.url)
+        for stream in channel.streams:
+            of_stream = _Check(channel.url, stream, limits, now)
+            yield from of_stream.at_sender()
+            for site in stream.sites:
+                if site.served:
+                    yield from of_stream.at_site(site)
+
+
+_ORDER = {Level.CRITICAL: 2, Level.UNKNOWN: 3, Level.WARNING: 1}
+"""The worst first, with the exit codes of probes."""
+
+
+def exit_code(found: Sequence[Problem]) -> int:
+    """Return the exit code of a probe: 2 critical, 3 unknown, 1 warning, 0 nothing is wrong."""
+    levels = {each.level for each in found}
+    return next((code for level, code in _ORDER.items() if level in levels), 0)
+
+
+@dataclass(frozen=True)
+class _Check:
+    """One stream."""
+
+    channel: str
+    stream: StreamReport
+    limits: Limits
+    now: int
+
+    def _problem(self, level: Level, kind: str, text: str, site: str) -> Problem:
+        return Problem(level, kind, text, self.channel, self.stream.stream, site)
+
+    def at_sender(self) -> Iterator[Problem]:
+        """Yield what is wrong with the stream itself, or at the site that sends it."""
+        stream, sender = self.stream, self.stream.sender
+        at = stream.from_site or "its sender"
+        if stream.problem is not None:
+            yield self._problem(Level.UNKNOWN, "channel", stream.problem, "")
+            return
+        if stream.sender_problem is not None:
+            yield self._problem(Level.WARNING, "channel", stream.sender_problem, at)
+        states = {site.state for site in stream.sites if site.served}
+        job = "sender" if stream.from_site in ("", stream.origin) else "receiver"
+        if sender is not None and sender.held is not None:
+            since = self._for(sender.held_since_ms)
+            text = f"{at} holds it{since}: {sender.held}"
+            yield self._problem(Level.CRITICAL, "held", text, at)
+        elif STOPPED in states and sender is not None:
+            since = self._for(sender.stopped_ms)
+            text = f"the {job} of {at} has been stopped{since}. Start it again."
+            yield self._problem(Level.CRITICAL, "stopped", text, at)
+        elif UNKNOWN in states and sender is not None:
+            since = self._for(sender.silent_since_ms)
+            text = f"the {job} of {at} has said nothing{since}. Check that it runs."
+            yield self._problem(Level.CRITICAL, "unknown", text, at)
+        if sender is not None and sender.alert is not None:
+            yield self._problem(Level.WARNING, "acks", sender.alert, at)
+        yield from self._paused(at)
+        yield from self._history(at)
+
+    def _paused(self, at: str) -> Iterator[Problem]:
+        paused = self.stream.paused
+        if paused is None or not self._is_over(paused.since_ms or None, self.limits.paused):
+            return
+        text = f"paused by {paused.by}{self._for(paused.since_ms)}. Run `spark-wan resume` at {at}."
+        yield self._problem(Level.WARNING, "paused", text, at)
+
+    def _history(self, at: str) -> Iterator[Problem]:
+        """Yield that the source has to keep its history for long, because nothing is captured."""
+        stream, sender = self.stream, self.stream.sender
+        if stream.from_site != stream.origin or stream.version is None:
+            return
+        moments: list[int | None] = []
+        if stream.paused is not None and stream.paused.capture:
+            moments.append(stream.paused.since_ms)
+        if stream.ending is not None and stream.ending.version is not None:
+            moments.append(stream.published_at_ms)
+        if sender is not None:
+            moments += [sender.stopped_ms, sender.held_since_ms, sender.silent_since_ms]
+        since = min((each for each in moments if each), default=None)
+        if not self._is_over(since, self.limits.history):
+            return
+        text = (
+            f"nothing of {stream.table} has been captured{self._for(since)}: log cleanup and "
+            f"VACUUM at {at} may take what is not sent yet (VACUUM keeps 7 days by default). Have "
+            "its sender go on, or raise the table's retention."
+        )
+        yield self._problem(Level.WARNING, "history", text, at)
+
+    def at_site(self, site: SiteReport) -> Iterator[Problem]:
+        """Yield what is wrong at a site that the stream is sent to."""
+        name, limits, receiver = site.site, self.limits, site.receiver
+        if site.cause is not None:
+            at = f" at epoch {site.held_at}" if site.held_at else ""
+            text = f"{name} holds it{at}{self._for(site.answered_at_ms)}: {site.cause}"
+            yield self._problem(Level.CRITICAL, "held", text, name)
+        elif site.state == NO_ANSWER:
+            text = (
+                f"{name} owes an ack{self._for(site.overdue_since_ms)}. Check that its receiver "
+                "runs, and reads and writes this channel."
+            )
+            yield self._problem(Level.CRITICAL, "no answer", text, name)
+        elif receiver is not None and receiver.stopped_ms is not None:
+            text = f"the receiver of {name} has been stopped{self._for(receiver.stopped_ms)}."
+            yield self._problem(Level.CRITICAL, "stopped", f"{text} Start it again.", name)
+        elif receiver is not None and receiver.silent_since_ms is not None:
+            since = self._for(receiver.silent_since_ms)
+            text = f"the receiver of {name} has said nothing{since}. Check that it runs."
+            yield self._problem(Level.CRITICAL, "unknown", text, name)
+        if site.lacks_before is not None and site.cause is None and site.state != NOT_SERVED:
+            text = f"{name} was added to a running stream, and lacks what came before."
+            yield self._problem(Level.WARNING, "site", f"{text} {NEW_SITE}", name)
+        if self.stream.paused is None and self._is_behind(site):
+            text = (
+                f"{name} is behind by {format_duration(site.behind_ms or 0)}, "
+                f"{site.backlog_events:,} events and {format_bytes(site.backlog_bytes)}. Compare "
+                "that with the line, and the apply with the load of the cluster."
+            )
+            yield self._problem(Level.WARNING, "behind", text, name)
+        if limits.queue_bytes is not None and site.backlog_bytes > limits.queue_bytes:
+            text = (
+                f"{format_bytes(site.backlog_bytes)} wait for {name}, more than "
+                f"{format_bytes(limits.queue_bytes)}. Bring the site back, or take it out of the "
+                "topology."
+            )
+            yield self._problem(Level.WARNING, "queue", text, name)
+
+    def _is_behind(self, site: SiteReport) -> bool:
+        if site.state in (HELD, NO_ANSWER) or site.behind_ms is None:
+            return False  # that is said already
+        return site.behind_ms > self.limits.behind * 1000
+
+    def _is_over(self, since: int | None, seconds: float) -> bool:
+        return since is not None and self.now - since > seconds * 1000
+
+    def _for(self, since: int | None) -> str:
+        return "" if not since else f" for {format_duration(self.now - since)}"
+
+
+Place = tuple[str, str, str, int]
+"""Channel, stream, and the site that has the dead letters, of a sender with the time of its start:
+it counts from there. 0: of a receiver."""
+
+
+@dataclass(frozen=True)
+class Counters:
+    """The dead letters that a check has seen, and when."""
+
+    at: int
+    letters: Mapping[Place, int]
+
+    @classmethod
+    def of(cls, channels: Sequence[ChannelReport], now: int) -> Counters:
+        found: dict[Place, int] = {}
+        for channel in channels:
+            for stream in channel.streams:
+                if stream.sender is not None:
+                    place = channel.url, stream.stream, stream.from_site, stream.sender.began_ms
+                    found[place] = stream.sender.dead_letters
+                for site in stream.sites:
+                    found[channel.url, stream.stream, site.site, 0] = site.dead_letters
+        return cls(now, found)
+
+    @classmethod
+    def read(cls, file: Path) -> Counters | None:
+        """Return what the last check has written; None: there was none."""
+        try:
+            content = json.loads(file.read_bytes())
+            letters = {
+                (str(channel), str(stream), str(site), int(began)): int(count)
+                for channel, stream, site, began, count in content["letters"]
+            }
+            return cls(int(content["at"]), letters)
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise WanError(
+                f"check: the memory {file} cannot be read ({error}). Delete it, or name another "
+                "one."
+            ) from error
+
+    def write(self, file: Path) -> None:
+        letters = [[*place, count] for place, count in self.letters.items()]
+        try:
+            beside = file.with_name(f".{file.name}.new")
+            beside.write_text(json.dumps({"at": self.at, "letters": letters}))
+            beside.replace(file)
+        except OSError as error:
+            raise WanError(f"check: the memory {file} cannot be written ({error}).") from error
+
+
+def _dead_letters(before: Counters, now: Counters, limits: Limits) -> Iterator[Problem]:
+    """Yield where more rows became dead letters than may."""
+    minutes = max((now.at - before.at) / 60_000, 1 / 60)
+    for place, count in now.letters.items():
+        new = count - before.letters.get(place, 0)
+        if new <= 0 or new / minutes <= limits.dead_letters:
+            continue
+        channel, stream, site, began = place
+        what = "rows could not be sent" if began else "events could not be applied"
+        text = (
+            f"{new:,} {what} at {site} in the last {format_duration(now.at - before.at)}. Rows and "
+            f"causes are in ledger/dead_letters in the state of {site}."
+        )
+        yield Problem(Level.WARNING, "dead letters", text, channel, stream, site)

@@ -1,0 +1,61 @@
+"""``spark-wan check``: its lines, its JSON and the exit codes of probes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from fakes import publish
+from test_pause_and_resume import STREAM, Terminal
+
+from spark_wan.channels.registry import open_channel
+from spark_wan.log.notes import put_sender_record
+from spark_wan.log.stream_log import StreamLog
+from spark_wan.wire.sender_record import SenderRecord
+
+
+@pytest.fixture
+def terminal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Terminal:
+    return Terminal(tmp_path, monkeypatch, capsys)
+
+
+def test_a_probe_gets_a_line_for_each_problem_and_an_exit_code(terminal: Terminal) -> None:
+    """The worst one counts. Fails when a text of several lines is several problems."""
+    assert terminal.run("check")[:2] == (0, "OK: nothing is wrong\n")
+    channel = open_channel(terminal.sites.topology.sender("east").channel)
+    publish(StreamLog(channel, STREAM), 1)
+    code, out, _ = terminal.run("check", "--behind", "1m")
+    assert code == 2  # the ack is owed since 2023
+    record = SenderRecord(STREAM, began=1, written=1, epoch=1, through=9, held="the feed\n is off")
+    put_sender_record(channel, record)
+    code, out, _ = terminal.run("check")
+    summary, *lines = out.splitlines()
+    assert (code, summary) == (2, "CRITICAL: 1 critical")
+    assert lines == [f"critical: held: {STREAM}: newark holds it: the feed is off"]
+    code, out, _ = terminal.run("check", "--output", "json")
+    found = json.loads(out)
+    assert (code, found["level"]) == (2, "critical")
+    assert found["problems"] == [
+        {
+            "level": "critical",
+            "kind": "held",
+            "text": "newark holds it: the feed\n is off",
+            "channel": channel.url,
+            "stream": STREAM,
+            "site": "newark",
+        }
+    ]
+
+
+def test_an_error_is_not_taken_for_a_warning(terminal: Terminal) -> None:
+    """A probe that cannot tell says so. Fails when a mistake in the options looks like one."""
+    assert terminal.run("check", "--site", "newwark")[0] == 3
+    memory = terminal.sites.folder / "memory"
+    memory.write_text("{")
+    assert terminal.run("check", "--memory", str(memory))[0] == 3
+    memory.unlink()
+    assert terminal.run("check", "--memory", str(memory))[0] == 0
+    assert memory.exists()

@@ -1,0 +1,256 @@
+"""``check``: what is wrong is one line with what to do; what is right is none."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from unit.cli.test_status_view import SENDER
+
+from spark_wan.errors import WanError
+from spark_wan.status.check import Counters, Level, Limits, _dead_letters, exit_code, problems
+from spark_wan.status.reports import (
+    ChannelReport,
+    EndReport,
+    PauseReport,
+    ReceiverReport,
+    SiteReport,
+    StreamReport,
+    with_states,
+)
+
+NOW = 1_800_000_000_000
+MINUTE, DAY = 60_000, 86_400_000
+FINE = replace(
+    SENDER,
+    held=None,
+    held_since_ms=None,
+    alert=None,
+    dead_letters=0,
+    duplicates=0,
+    stopped_ms=None,
+    silent_since_ms=None,
+    other_settings=False,
+    began_ms=NOW - DAY,
+)
+RECEIVER = ReceiverReport(NOW - DAY, 1, 1, 0, 0, 0, None, NOW, None, None)
+SITE = SiteReport("seattle", acked=9, answered_at_ms=NOW - MINUTE, receiver=RECEIVER)
+STREAM = StreamReport(
+    "newark.east.orders",
+    "orders",
+    "newark",
+    "newark",
+    epoch=9,
+    version=41,
+    published_at_ms=NOW - DAY,
+    sender=FINE,
+    sites=(SITE,),
+)
+BEHIND = replace(SITE, acked=7, backlog_epochs=2, backlog_events=1_200, backlog_bytes=24_600_000)
+
+
+def found(stream: StreamReport, limits: Limits | None = None) -> list[tuple[str, str, str, str]]:
+    """Level, kind and site of each problem, and its text."""
+    channel = ChannelReport("s3://wan", (with_states(stream),))
+    each = problems([channel], limits or Limits(), NOW)
+    return [(p.level.value, p.kind, p.site, p.text) for p in each]
+
+
+def kinds(stream: StreamReport, limits: Limits | None = None) -> list[tuple[str, str, str]]:
+    return [each[:3] for each in found(stream, limits)]
+
+
+def with_site(**more: object) -> StreamReport:
+    return replace(STREAM, sites=(replace(SITE, **more),))  # type: ignore[arg-type]
+
+
+def with_sender(**more: object) -> StreamReport:
+    return replace(STREAM, sender=replace(FINE, **more))  # type: ignore[arg-type]
+
+
+def test_what_is_right_is_no_problem() -> None:
+    assert found(STREAM) == []
+    assert found(replace(STREAM, sites=(replace(BEHIND, behind_ms=9 * MINUTE),))) == []
+    assert found(replace(STREAM, sender=None)) == []
+    assert found(with_site(served=False, cause="the table is gone")) == []
+    assert exit_code([]) == 0
+
+
+@pytest.mark.parametrize(
+    ("stream", "problem", "text"),
+    [
+        (
+            with_sender(held="the feed is off", held_since_ms=NOW - 5 * MINUTE),
+            ("critical", "held", "newark"),
+            "newark holds it for 5 min: the feed is off",
+        ),
+        (
+            with_sender(stopped_ms=NOW - 5 * MINUTE),
+            ("critical", "stopped", "newark"),
+            "the sender of newark has been stopped for 5 min. Start it again.",
+        ),
+        (
+            replace(with_sender(stopped_ms=NOW - MINUTE), from_site="chicago"),
+            ("critical", "stopped", "chicago"),
+            "the receiver of chicago has been stopped",
+        ),
+        (
+            with_sender(silent_since_ms=NOW - 130 * MINUTE),
+            ("critical", "unknown", "newark"),
+            "the sender of newark has said nothing for 2 h 10 min",
+        ),
+        (with_sender(alert="epoch 3 is late"), ("warning", "acks", "newark"), "epoch 3 is late"),
+        (
+            replace(STREAM, problem="epoch 3 is missing"),
+            ("unknown", "channel", ""),
+            "epoch 3 is missing",
+        ),
+        (
+            replace(STREAM, sender_problem="the record is damaged"),
+            ("warning", "channel", "newark"),
+            "the record is damaged",
+        ),
+        (
+            with_site(cause="the table is gone", held_at=8, answered_at_ms=NOW - 2 * MINUTE),
+            ("critical", "held", "seattle"),
+            "seattle holds it at epoch 8 for 2 min: the table is gone",
+        ),
+        (
+            with_site(overdue_since_ms=NOW - 7 * MINUTE),
+            ("critical", "no answer", "seattle"),
+            "seattle owes an ack for 7 min. Check that its receiver runs",
+        ),
+        (
+            with_site(receiver=replace(RECEIVER, stopped_ms=NOW - MINUTE)),
+            ("critical", "stopped", "seattle"),
+            "the receiver of seattle has been stopped for 1 min. Start it again.",
+        ),
+        (
+            with_site(receiver=replace(RECEIVER, silent_since_ms=NOW - 121 * MINUTE)),
+            ("critical", "unknown", "seattle"),
+            "the receiver of seattle has said nothing for 2 h 1 min",
+        ),
+        (
+            with_site(lacks_before=5),
+            ("warning", "site", "seattle"),
+            "seattle was added to a running stream, and lacks what came before.",
+        ),
+        (
+            replace(STREAM, sites=(replace(BEHIND, behind_ms=11 * MINUTE),)),
+            ("warning", "behind", "seattle"),
+            "seattle is behind by 11 min, 1,200 events and 24.6 MB",
+        ),
+        (
+            replace(STREAM, paused=PauseReport("ann", NOW - 2 * DAY, False, 1)),
+            ("warning", "paused", "newark"),
+            "paused by ann for 2 d. Run `spark-wan resume` at newark.",
+        ),
+    ],
+    ids=lambda value: value[1] if isinstance(value, tuple) else "",
+)
+def test_b71_each_problem_is_named_with_what_to_do(
+    stream: StreamReport, problem: tuple[str, str, str], text: str
+) -> None:
+    """And nothing else. Fails when an alert is missing, or comes twice."""
+    [(level, kind, site, told)] = found(stream)
+    assert (level, kind, site) == problem
+    assert re.match(re.escape(text), told)
+
+
+def test_b71_an_alert_comes_only_past_its_limit() -> None:
+    at = 10 * MINUTE
+    for ms, expected in ((at, []), (at + 1, [("warning", "behind", "seattle")])):
+        stream = replace(STREAM, sites=(replace(BEHIND, behind_ms=ms),))
+        assert kinds(stream) == expected
+    behind = replace(STREAM, sites=(BEHIND,))
+    size = BEHIND.backlog_bytes
+    assert kinds(behind, Limits(queue_bytes=size)) == []
+    assert kinds(behind, Limits(queue_bytes=size - 1)) == [("warning", "queue", "seattle")]
+    paused = replace(STREAM, paused=PauseReport("ann", NOW - MINUTE, False, 1))
+    assert kinds(paused, Limits(paused=60)) == []
+    assert kinds(paused, Limits(paused=59)) == [("warning", "paused", "newark")]
+
+
+def test_what_waits_in_a_pause_is_not_behind() -> None:
+    stream = replace(STREAM, sites=(replace(BEHIND, behind_ms=DAY),))
+    assert kinds(replace(stream, paused=PauseReport("ann", NOW, False, 1))) == []
+
+
+def test_a_site_that_is_held_or_silent_is_not_also_behind() -> None:
+    for more in ({"cause": "why", "held_at": 8}, {"overdue_since_ms": NOW - DAY}):
+        site = replace(BEHIND, behind_ms=DAY, **more)  # type: ignore[arg-type]
+        assert len(found(replace(STREAM, sites=(site,)))) == 1
+
+
+@pytest.mark.parametrize(
+    "stream",
+    [
+        replace(STREAM, paused=PauseReport("ann", NOW - 4 * DAY, True, 1)),
+        replace(STREAM, ending=EndReport("ann", "newest", 41, 2), published_at_ms=NOW - 4 * DAY),
+        with_sender(stopped_ms=NOW - 4 * DAY),
+        with_sender(silent_since_ms=NOW - 4 * DAY),
+        with_sender(held="why", held_since_ms=NOW - 4 * DAY),
+    ],
+    ids=["paused", "ended", "stopped", "silent", "held"],
+)
+def test_a_source_that_has_to_keep_its_history_for_long_is_named(stream: StreamReport) -> None:
+    """Before VACUUM takes it. Fails when that is said only once the history is lost."""
+    assert ("warning", "history", "newark") in kinds(stream)
+    assert ("warning", "history", "newark") not in kinds(stream, Limits(history=5 * 86_400))
+    forwarded = replace(stream, from_site="chicago")
+    assert "history" not in [kind for _, kind, _ in kinds(forwarded)]
+
+
+def test_a_channel_that_cannot_be_read_is_unknown_and_the_worst_counts() -> None:
+    [problem] = problems([ChannelReport("s3://wan", problem="no route")], Limits(), NOW)
+    assert (problem.level, problem.kind, exit_code([problem])) == (Level.UNKNOWN, "channel", 3)
+    warning = replace(problem, level=Level.WARNING)
+    critical = replace(problem, level=Level.CRITICAL)
+    assert exit_code([warning]) == 1
+    assert exit_code([warning, problem]) == 3
+    assert exit_code([warning, problem, critical]) == 2
+
+
+def letters(sender: int, site: int, at: int, began: int = NOW - DAY) -> Counters:
+    stream = replace(
+        STREAM,
+        sender=replace(FINE, dead_letters=sender, began_ms=began),
+        sites=(replace(SITE, dead_letters=site),),
+    )
+    return Counters.of([ChannelReport("s3://wan", (stream,))], at)
+
+
+def test_dead_letters_are_counted_since_the_last_check() -> None:
+    """Per minute, also of a sender that has begun anew. Fails when a letter of last year is an
+    alert for ever."""
+    before = letters(3, 7, NOW)
+
+    def alerts(after: Counters, limit: float = 0) -> list[tuple[str, str]]:
+        return [(p.site, p.text) for p in _dead_letters(before, after, Limits(dead_letters=limit))]
+
+    assert alerts(letters(3, 7, NOW + 2 * MINUTE)) == []
+    [(site, text)] = alerts(letters(3, 11, NOW + 2 * MINUTE))
+    assert (site, text[:57]) == (
+        "seattle",
+        "4 events could not be applied at seattle in the last 2 mi",
+    )
+    assert alerts(letters(3, 11, NOW + 2 * MINUTE), limit=2) == []
+    assert len(alerts(letters(3, 11, NOW + 2 * MINUTE), limit=1.9)) == 1
+    [(site, text)] = alerts(letters(2, 7, NOW + 2 * MINUTE, began=NOW + 1))
+    assert (site, text[:35]) == ("newark", "2 rows could not be sent at newark ")
+
+
+def test_the_memory_is_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "memory"
+    assert Counters.read(file) is None
+    letters(3, 7, NOW).write(file)
+    assert Counters.read(file) == letters(3, 7, NOW)
+    for damaged in ("", "{", "[]", json.dumps({"at": 1, "letters": [["x"]]})):
+        file.write_text(damaged)
+        with pytest.raises(WanError, match="cannot be read"):
+            Counters.read(file)
+    with pytest.raises(WanError, match="cannot be written"):
+        letters(3, 7, NOW).write(tmp_path / "no" / "memory")
