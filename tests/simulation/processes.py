@@ -42,6 +42,7 @@ from spark_wan.sender.sweep import Sweep
 from spark_wan.steps import Steps
 from spark_wan.sync.automatic import Synchronizer
 from spark_wan.topology.model import Stream
+from spark_wan.wire.control import WantedEnd
 from spark_wan.wire.manifest import Manifest
 
 if TYPE_CHECKING:
@@ -77,11 +78,13 @@ class Process:
     """The same streams -> how often the request had changed then."""
     synchronizers: dict[str, Synchronizer | None] = field(default_factory=dict)
     """Of a receiver: table -> what asks for copies of it."""
+    control: dict[str, WantedEnd] = field(default_factory=dict)
+    """Of a sender: stream -> what it knows of the control log of its site."""
 
     def die(self) -> None:
         for task in self.tasks:
             task.die()
-        self.eyes, self.watches, self.answers = {}, {}, {}
+        self.eyes, self.watches, self.answers, self.control = {}, {}, {}, {}
         self.ledgers, self.awaited, self.waits, self.synchronizers = {}, {}, {}, {}
 
     def ledger(self, table: str) -> Ledger:
@@ -258,7 +261,15 @@ class Sending(StreamTask):
         sender = self.stream.sender
         limits = BatchLimits(sender.batch_size, sender.batch_bytes)
         source = CapturedSource(table, self.channel.faulty, limits)
-        return Publisher(self.settings(), self.log, source, self.site.checkpoints, self.site.clock)
+        return Publisher(
+            self.settings(),
+            self.log,
+            source,
+            self.site.checkpoints,
+            self.site.clock,
+            wanted=lambda: self.world.read_control(self),
+            wanted_before=lambda: self.world.known_control(self),
+        )
 
     @property
     def writes(self) -> QueryCheckpoint:
@@ -275,7 +286,8 @@ class Sending(StreamTask):
         return super()._may_fail(error)
 
     def ended(self) -> str:
-        if self.result is None and self.reader is not None:
+        has_ended = isinstance(self.volatile, Publisher) and self.volatile.has_ended
+        if self.result is None and self.reader is not None and not has_ended:
             self.reader.looked(self.began)
         return super().ended()
 

@@ -43,6 +43,7 @@ from spark_wan.sync.automatic import Synchronizer
 from spark_wan.topology.model import Stream, Topology
 from spark_wan.topology.routes import all_streams
 from spark_wan.wire.ack import Ack
+from spark_wan.wire.control import WantedEnd
 from spark_wan.wire.manifest import SNAPSHOT, Manifest
 from spark_wan.wire.mark import Mark
 
@@ -429,6 +430,14 @@ class World:
             return source.expected(epoch)
         through = self.record(stream.name).manifests[epoch].last_version if epoch else -1
         return source.expected(through, self.snapshots.get(stream.name) if base is None else base)
+
+    def read_control(self, task: Sending) -> WantedEnd:
+        """Read what operators want of a stream, in a sender of its site."""
+        return WantedEnd()
+
+    def known_control(self, task: Sending) -> WantedEnd:
+        """Return what its process has read of that last."""
+        return WantedEnd()
 
     def synchronizer(self, process: Process, table: str) -> Synchronizer | None:
         """Return what asks for copies of a table in a receiver; None: people do."""
