@@ -2709,6 +2709,42 @@ GUARDS = {
     - session.conf.set(USER_METADATA, LOCAL_ONLY)
     + pass
 
+    [letters, of another stream]
+    unit/sync/test_letters.py::test_b36_what_was_discarded_is_listed_no_more
+    Letter.key
+    - self.letter.stream
+    + ""
+
+    [letters, a replay undoes nothing]
+    unit/sync/test_letters.py::test_a_replay_asks_for_the_rows_that_differ
+    replay
+    - bool(topology.table(table).keys)
+    + False
+
+    [letters, of a sender]
+    unit/sync/test_letters.py::test_what_a_sender_could_not_send_is_mended_at_the_source
+    replay
+    - [each for each in chosen if each.letter.side == "sender"]
+    + []
+
+    [letters, asked first]
+    unit/sync/test_letters.py::test_an_operator_lists_shows_replays_and_discards
+    _ask
+    - yes
+    + True
+
+    [letters, the last entry counts]
+    unit/sync/test_letters.py::test_a_golden_entry_is_read_and_written
+    HandledLetters.load
+    - dict.fromkeys(entry.letters, entry)
+    + {each: entry for each in entry.letters if each not in found}
+
+    [letters, none overlooked]
+    unit/sync/test_letters.py::test_letters_are_chosen_by_table_time_and_cause
+    letters
+    - since is None or each.letter.at is None or each.letter.at >= since
+    + since is None or (each.letter.at is not None and each.letter.at >= since)
+
     [decide, early]
     unit/control/test_decide.py::test_a_decision_about_what_is_not_held_is_refused
     is_held

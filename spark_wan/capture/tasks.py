@@ -32,6 +32,7 @@ from spark_wan.events.dead_letters import EventIds, ipc_stream, readable, row_pa
 from spark_wan.events.operations import OP, VERSION, Operation
 from spark_wan.log.frames import BatchLimits, BatchPublisher
 from spark_wan.topology.model import MAX_DEAD_LETTERS
+from spark_wan.units import milliseconds
 from spark_wan.wire.frame import FrameHeader, FrameRef
 from spark_wan.wire.ledger import DeadLetter
 
@@ -343,6 +344,7 @@ class CaptureTask:
                 cause=cause,
                 row=json.dumps(values, default=str),
                 payload=report.payload_of(content.slice(index, 1)),
+                at=milliseconds(),
             )
             report.dead_letters.append(letter)
 

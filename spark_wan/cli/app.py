@@ -16,6 +16,9 @@
     spark-wan decide   --config topology.yaml --site A T@12=skip
                                                         answer what holds a stream
     spark-wan decisions --config topology.yaml --site A list what was decided
+    spark-wan dead-letters list --config topology.yaml --site B
+                                                        what a site could not apply or send; also
+                                                        show, replay, discard
     spark-wan sync     --config topology.yaml --table T --site B
                                                         give a site a copy of a table
     spark-wan verify   --config topology.yaml --table T
@@ -44,6 +47,7 @@ from spark_wan.cli.decisions import decide, decisions
 from spark_wan.cli.demo import demo
 from spark_wan.cli.drawing import topology
 from spark_wan.cli.jobs import receive, send
+from spark_wan.cli.letters import app as dead_letters
 from spark_wan.cli.options import SUBMITTED
 from spark_wan.cli.status import status, validate
 from spark_wan.cli.sync import sync
@@ -88,6 +92,7 @@ def command_line() -> typer.Typer:
     app.callback(help="Replicate Delta tables between sites.")(lambda: None)
     for command in COMMANDS.values():
         app.command()(command)
+    app.add_typer(dead_letters, name="dead-letters")
     return app
 
 

@@ -33,6 +33,7 @@ from spark_wan.status.check import Problem
 from spark_wan.status.reports import ChannelReport
 from spark_wan.sync.backup import Cut
 from spark_wan.sync.findings import Comparison, Kind, Repair
+from spark_wan.sync.letters import Letter, Replay
 from spark_wan.sync.undone import Action, Undone
 from spark_wan.topology.model import Site, Stream, Table, Topology
 from spark_wan.topology.routes import Serving, all_streams
@@ -145,6 +146,28 @@ class JsonOutput:
 
     def decisions(self, found: Sequence[RecordedDecision]) -> None:
         self._print({"decisions": [asdict(each) for each in found]})
+
+    def letters(self, found: Sequence[Letter]) -> None:
+        self._print({"dead_letters": [_letter_fields(each) for each in found]})
+
+    def letter(self, found: Sequence[Letter]) -> None:
+        self.letters(found)
+
+    def replayed(self, done: Sequence[Replay], site: str) -> None:
+        fields = [
+            {
+                "table": each.table,
+                "from": each.by.sender.site,
+                "stream": each.by.stream,
+                "difference": each.difference,
+                "dead_letters": each.letters,
+            }
+            for each in done
+        ]
+        self._print({"site": site, "copies": fields})
+
+    def discarded(self, found: Sequence[Letter]) -> None:
+        self._print({"discarded": [each.letter.event_id for each in found]})
 
     def copy_requested(self, by: Serving) -> None:
         asked = {"table": by.table.name, "site": by.site, "from": by.sender.site}
@@ -352,6 +375,42 @@ class TextOutput:
             waited = "yes" if each.held else "no"
             grid.add_row(*map(Text, (each.decision, each.by or "", when, waited)))
         self.console.print(grid)
+
+    def letters(self, found: Sequence[Letter]) -> None:
+        if not found:
+            self.console.print(Text("no dead letters"))
+            return
+        grid = Grid("event", "table", "version", "key", "age", "cause", box=None, pad_edge=False)
+        grid.columns[0].no_wrap = True
+        now = milliseconds()
+        for each in found:
+            letter = each.letter
+            age = "" if letter.at is None else format_duration(now - letter.at)
+            done = "" if each.handled is None else f" ({each.handled.what})"
+            cells = (letter.event_id, letter.table, str(letter.origin_version), letter.key or "")
+            grid.add_row(*map(Text, (*cells, age, letter.cause + done)))
+        self.console.print(grid)
+
+    def letter(self, found: Sequence[Letter]) -> None:
+        for each in found:
+            for name, value in _letter_fields(each).items():
+                if value is not None:
+                    text = value if isinstance(value, str) else json.dumps(value, default=str)
+                    self.console.print(Text(f"{name}: {text}"), soft_wrap=True)
+
+    def replayed(self, done: Sequence[Replay], site: str) -> None:
+        for each in done:
+            what = "the rows that differ" if each.difference else "all rows"
+            self.console.print(
+                Text(
+                    f"{site} asks {each.by.sender.site} for {what} of {each.table}, in place of "
+                    f"{each.letters} dead letters. The jobs of both have to run."
+                )
+            )
+
+    def discarded(self, found: Sequence[Letter]) -> None:
+        for each in found:
+            self.console.print(Text(f"{each.letter.event_id}: discarded"))
 
     @contextmanager
     def ending(self) -> Iterator[ShowEnds]:
@@ -573,6 +632,25 @@ def _without(fields: dict[str, Any], name: str) -> dict[str, Any]:
 
 def _moment(ms: int) -> str:
     return datetime.fromtimestamp(ms / 1000, timezone.utc).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def _letter_fields(each: Letter) -> dict[str, Any]:
+    letter, done = each.letter, each.handled
+    return {
+        "event_id": letter.event_id,
+        "side": letter.side,
+        "table": letter.table,
+        "stream": letter.stream,
+        "origin_version": letter.origin_version,
+        "operation": letter.operation,
+        "key": letter.key,
+        "cause": letter.cause,
+        "row": letter.row,
+        "at_ms": letter.at,
+        "handled": None
+        if done is None
+        else {"what": done.what, "by": done.by, "at_ms": done.at, "why": done.why},
+    }
 
 
 def describe_end(each: StreamEnd) -> str:

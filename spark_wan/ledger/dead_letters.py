@@ -69,7 +69,10 @@ def _rows(site: Site, name: str, columns: list[str], table: str | None) -> list[
     try:
         found = DeltaTable(location, storage_options=dict(site.storage))
         # By its engine, which knows deletion vectors.
-        query = "SELECT " + ", ".join(f'"{column}"' for column in columns) + " FROM ledger"
+        # A ledger of an earlier version has fewer columns, until a job adds them.
+        there = {field.name for field in found.schema().fields}
+        named = [f'"{each}"' if each in there else f'NULL AS "{each}"' for each in columns]
+        query = "SELECT " + ", ".join(named) + " FROM ledger"
         if table is not None:
             query += f""" WHERE "table" = '{table.replace("'", "''")}'"""
         result = QueryBuilder().register("ledger", found).execute(query).read_all()

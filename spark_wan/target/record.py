@@ -25,6 +25,7 @@ from spark_wan.ledger.applied_ids import AppliedEventIds
 from spark_wan.ledger.interfaces import TargetName
 from spark_wan.ledger.tables import LedgerTables
 from spark_wan.target.rows import CAUSE, EXACT_JSON, EventRows
+from spark_wan.units import milliseconds
 from spark_wan.wire.ledger import LEDGER_VERSION
 from spark_wan.wire.manifest import Manifest
 from spark_wan.wire.mark import Mark
@@ -97,6 +98,7 @@ def _ledger_rows(rows: EventRows, dead: DataFrame, manifest: Manifest, mark: Mar
         F.to_json(F.struct(*select_columns(rows.columns)), EXACT_JSON).alias("row"),
         F.col(_PAYLOAD).alias("payload"),
         F.lit(mark.token).alias("token"),
+        F.lit(milliseconds()).cast("bigint").alias("at"),
     )
 
 

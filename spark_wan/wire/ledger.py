@@ -65,6 +65,8 @@ row             string   JSON of the row, for people to read
 payload         binary   the row as an Arrow IPC stream, exact in every type; null for rows of a
                          sender beyond 32 MiB in one task: the source has them
 token           string   of the apply that recorded it; null for a sender
+at              bigint   when it was recorded, in milliseconds since 1970 UTC; null: by an earlier
+                         version
 ==============  =======  ==========================================================================
 """
 
@@ -98,7 +100,7 @@ SCHEMAS = {
     "dead_letters": (
         "version int, side string, table string, stream string, event_id string, "
         "origin_version bigint, operation string, key string, cause string, row string, "
-        "payload binary, token string"
+        "payload binary, token string, at bigint"
     ),
 }
 LEDGER_VERSION = 1
@@ -273,6 +275,8 @@ class DeadLetter:
     """The row as an Arrow IPC stream; None: only the source has it."""
     token: str | None = None
     """Of the apply that recorded it; None: a sender did."""
+    at: int | None = None
+    """When it was recorded, in milliseconds since 1970 UTC; None: by an earlier version."""
 
     def __str__(self) -> str:
         row = self.row if len(self.row) <= 200 else self.row[:200] + " …"

@@ -36,7 +36,7 @@ from spark_wan.topology import parsing
 from spark_wan.topology.ack_policy import AckPolicy
 from spark_wan.topology.model import Sender, Site, Table
 from spark_wan.topology.parsing import load_topology
-from spark_wan.wire import control, decisions, ledger, records, topic_log, topic_state
+from spark_wan.wire import control, decisions, handled, ledger, records, topic_log, topic_state
 from spark_wan.wire import head as head_format
 
 ROOT = Path(__file__).parents[2]
@@ -99,7 +99,10 @@ def test_the_commands_on_the_pages_exist_with_their_options() -> None:
     assert len(lines) >= 8
     for line in lines:
         name, *words = shlex.split(line.replace(" [", ""), comments=True)
-        valid = {option for parameter in commands[name].params for option in parameter.opts}
+        command = commands[name]
+        while words and words[0] in getattr(command, "commands", ()):
+            command = command.commands[words.pop(0)]
+        valid = {option for parameter in command.params for option in parameter.opts}
         assert {word for word in words if word.startswith("--")} <= valid, line
 
 
@@ -250,7 +253,7 @@ def test_the_events_of_jobs_on_the_page_have_the_fields_of_their_status() -> Non
 
 def test_the_page_has_the_exit_codes_of_every_command() -> None:
     _, *rows = table_rows(section("monitoring.md", "Exit codes"))
-    assert set().union(*(names_in(row[0]) for row in rows)) == set(COMMANDS)
+    assert set().union(*(names_in(row[0]) for row in rows)) == {*COMMANDS, "dead-letters"}
 
 
 def test_the_service_files_on_the_page_are_what_they_are_for() -> None:
@@ -283,6 +286,7 @@ def test_the_versions_of_formats_on_the_page_are_those_of_the_code() -> None:
     assert versions == dict.fromkeys(of_records, record) | {
         "head, announcement": (str(head_format.VERSION),) * 2,
         "pause": (str(head_format.VERSION),) * 2,
+        "what was done about dead letters": (str(handled.VERSION),) * 2,
         "channel marker": (str(head_format.VERSION),) * 2,
         "Kafka operation": (str(topic_log.VERSION),) * 2,
         "Kafka checkpoint": (str(topic_state.VERSION),) * 2,

@@ -1,0 +1,153 @@
+"""``dead-letters``: what a site could not apply or send, and what becomes of it. Needs no Spark."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from spark_wan.cli.options import Config, Format, OutputFormat, parsed
+from spark_wan.cli.output import reporting_errors
+from spark_wan.errors import OptionError
+from spark_wan.sync import letters as verbs
+from spark_wan.sync.letters import Letter
+from spark_wan.topology.model import Topology
+from spark_wan.topology.parsing import load_topology
+from spark_wan.units import milliseconds, parse_seconds
+
+app = typer.Typer(
+    help="List, show, replay or discard what a site could not apply or send. Needs no Spark.",
+    no_args_is_help=True,
+)
+
+Site = Annotated[
+    str, typer.Option("--site", metavar="SITE", help="The site that has the dead letters.")
+]
+Events = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[EVENT]...", help="Event IDs, as listed.", show_default=False),
+]
+Table = Annotated[
+    str | None, typer.Option("--table", metavar="TABLE", help="Only those of this table.")
+]
+Cause = Annotated[
+    str | None, typer.Option("--cause", metavar="TEXT", help="Only those with this in the cause.")
+]
+
+
+@app.command("list")
+def list_letters(
+    config: Config,
+    site: Site,
+    table: Table = None,
+    since: Annotated[
+        float | None,
+        typer.Option(
+            parser=parsed(parse_seconds), metavar="TIME", help="Only those of the last 30m, 2d …"
+        ),
+    ] = None,
+    cause: Cause = None,
+    handled: Annotated[
+        bool, typer.Option("--all", help="Also those that were replayed or discarded.")
+    ] = False,
+    output: OutputFormat = Format.TEXT,
+) -> None:
+    """List them: by table, stream and version."""
+    with reporting_errors(output) as out:
+        moment = None if since is None else milliseconds() - int(since * 1000)
+        topology = load_topology(config)
+        found = verbs.letters(
+            topology, site, table=table, since=moment, cause=cause, handled=handled
+        )
+        out.letters(found)
+
+
+@app.command()
+def show(
+    config: Config,
+    site: Site,
+    event: Annotated[str, typer.Argument(metavar="EVENT", help="The event ID, as listed.")],
+    output: OutputFormat = Format.TEXT,
+) -> None:
+    """Show one in full, with its row."""
+    with reporting_errors(output) as out:
+        out.letter(_chosen(load_topology(config), site, [event], handled=True))
+
+
+@app.command()
+def replay(
+    config: Config,
+    site: Site,
+    events: Events = None,
+    table: Table = None,
+    cause: Cause = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    output: OutputFormat = Format.TEXT,
+) -> None:
+    """Have the site get what their rows should be, once the cause is mended: by a copy that changes
+    only the rows that differ."""
+    with reporting_errors(output) as out:
+        topology = load_topology(config)
+        chosen = _chosen(topology, site, events, table=table, cause=cause, handled=bool(events))
+        tables = sorted({each.letter.table for each in chosen})
+        _ask(
+            yes,
+            f"Replay {len(chosen)} dead letters by copies of {', '.join(tables)} to {site}? They "
+            "replace what only this site has in these tables, too.",
+        )
+        out.replayed(verbs.replay(topology, site, chosen), site)
+
+
+@app.command()
+def discard(
+    config: Config,
+    site: Site,
+    events: Events = None,
+    table: Table = None,
+    cause: Cause = None,
+    why: Annotated[str, typer.Option("--why", metavar="TEXT", help="A remark, kept.")] = "",
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    output: OutputFormat = Format.TEXT,
+) -> None:
+    """Note that nothing is to be done about them. They stay in the ledger."""
+    with reporting_errors(output) as out:
+        topology = load_topology(config)
+        chosen = _chosen(topology, site, events, table=table, cause=cause, handled=bool(events))
+        _ask(yes, f"Discard {len(chosen)} dead letters of {site}? They are listed no more.")
+        verbs.discard(topology, site, chosen, why)
+        out.discarded(chosen)
+
+
+def _chosen(
+    topology: Topology,
+    site: str,
+    events: list[str] | None,
+    *,
+    table: str | None = None,
+    cause: str | None = None,
+    handled: bool = False,
+) -> list[Letter]:
+    """Return the letters that are meant. Raises OptionError: there is none, or none is named."""
+    if not events and table is None and cause is None:
+        raise OptionError("dead-letters: name events, a --table or a --cause.")
+    found = verbs.letters(
+        topology, site, table=table, cause=cause, events=events or (), handled=handled
+    )
+    missing = sorted({*(events or ())} - {each.letter.event_id for each in found})
+    if missing or not found:
+        what = ", ".join(missing) or "such"
+        raise OptionError(
+            f"dead-letters: site {site} has no open dead letter {what}. `spark-wan dead-letters "
+            "list --all` shows all that it has."
+        )
+    return found
+
+
+def _ask(yes: bool, question: str) -> None:
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise OptionError(f"dead-letters: {question} Nothing was done: add --yes.")
+    if not typer.confirm(question, err=True):
+        raise OptionError("dead-letters: nothing was done.")

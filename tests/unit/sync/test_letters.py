@@ -1,0 +1,194 @@
+"""Dead letters are listed, replayed and discarded; a letter is handled once somebody says so."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from unit.ledger.test_read_dead_letters import APPLIED, SENT, topology, write
+
+from spark_wan.channels.registry import open_channel
+from spark_wan.cli.app import main
+from spark_wan.errors import LedgerError, OptionError, TopologyError
+from spark_wan.log.notes import acks
+from spark_wan.state.handled import HandledLetters
+from spark_wan.sync.letters import discard, letters, replay
+from spark_wan.topology.model import Topology, copied_stream
+from spark_wan.wire.handled import Handled
+
+__all__ = ["topology"]  # a fixture
+NOW = 1_800_000_000_000
+FIRST = replace(APPLIED, event_id="a1", at=NOW)
+SECOND = replace(APPLIED, event_id="a2", at=NOW + 60_000, cause="CHECK positive", origin_version=9)
+OLD = replace(APPLIED, event_id="a0", at=None, origin_version=1)
+HANDLED_V1 = (
+    b'{"version":1,"what":"discarded","by":"ann at here","at":5,"why":"a test",'
+    b'"letters":[["receiver","newark.east.orders","a1"]]}'
+)
+
+
+def ids(topology: Topology, **more: object) -> list[str]:
+    found = letters(topology, "seattle", **more)  # type: ignore[arg-type]
+    return [each.letter.event_id for each in found]
+
+
+def test_letters_are_chosen_by_table_time_and_cause(topology: Topology) -> None:
+    """One of an earlier version has no time: it is in every choice by time. Fails when a letter is
+    overlooked."""
+    write(topology, FIRST, SECOND, OLD, tokens=("t1",))
+    assert ids(topology) == ["a0", "a1", "a2"]
+    assert ids(topology, table="cities") == []
+    assert ids(topology, since=NOW + 1) == ["a0", "a2"]
+    assert ids(topology, cause="check") == ["a2"]
+    assert ids(topology, events=["a1", "a9"]) == ["a1"]
+    with pytest.raises(TopologyError):
+        ids(topology, table="order")
+
+
+def test_b36_what_was_discarded_is_listed_no_more(topology: Topology) -> None:
+    """It stays in the ledger, with who did it, when and why. Fails when another stream's letter of
+    the same event goes with it."""
+    twin = replace(FIRST, stream="newark.west.orders")
+    write(topology, FIRST, SECOND, twin, tokens=("t1",))
+    [first] = [each for each in letters(topology, "seattle") if each.letter == FIRST]
+    discard(topology, "seattle", [first], "a test")
+    assert ids(topology) == ["a2", "a1"]
+    [found] = [each for each in letters(topology, "seattle", handled=True) if each.handled]
+    assert found.letter == FIRST and found.handled is not None
+    assert (found.handled.what, found.handled.why) == ("discarded", "a test")
+    assert " at " in found.handled.by and found.handled.at
+
+
+def test_a_replay_asks_for_the_rows_that_differ(topology: Topology) -> None:
+    """Of each table once. Fails when a letter's row is written over what came after it."""
+    other = replace(FIRST, table="cities", stream="newark.east.cities", event_id="c1")
+    write(topology, FIRST, SECOND, other, tokens=("t1",))
+    (Path(topology.file).parent / "c").mkdir()
+    cities, orders = replay(topology, "seattle", letters(topology, "seattle"))
+    assert [(each.table, each.letters, each.difference) for each in (cities, orders)] == [
+        ("cities", 1, True),
+        ("orders", 2, True),
+    ]
+    channel = open_channel(topology.sender("east").channel)
+    found = acks(channel, orders.by.stream)
+    assert copied_stream(orders.by.stream) is not None
+    wanted = json.loads(found["seattle"])["wanted"]
+    assert wanted["difference"] is True and wanted["request"]
+    assert ids(topology) == []
+    done = [each.handled for each in letters(topology, "seattle", handled=True)]
+    assert {each.what for each in done if each is not None} == {"replayed"}
+
+
+def test_what_a_sender_could_not_send_is_mended_at_the_source(topology: Topology) -> None:
+    write(topology, SENT, FIRST, tokens=("t1",))
+    with pytest.raises(OptionError, match="mend its row in orders"):
+        replay(topology, "seattle", letters(topology, "seattle"))
+    assert len(ids(topology)) == 2
+
+
+def test_a_golden_entry_is_read_and_written(tmp_path: Path) -> None:
+    entry = Handled("discarded", "ann at here", 5, "a test", (("receiver", FIRST.stream, "a1"),))
+    assert (entry.encode(), Handled.decode(HANDLED_V1, "here")) == (HANDLED_V1, entry)
+    more = HANDLED_V1.replace(b'"what"', b'"more":1,"what"')
+    assert Handled.decode(more, "here") == entry
+    log = HandledLetters(str(tmp_path))
+    assert log.load() == {}
+    log.add(entry)
+    later = replace(entry, what="replayed", at=6)
+    log.add(later)
+    assert log.load() == {("receiver", FIRST.stream, "a1"): later}
+
+
+@pytest.mark.parametrize(
+    ("data", "what"),
+    [
+        (b"{", "cannot be read"),
+        (HANDLED_V1.replace(b'"a1"', b"1"), "cannot be read"),
+        (HANDLED_V1.replace(b'"version":1', b'"version":2'), "Update spark_wan"),
+        (HANDLED_V1.replace(b'"what"', b'"requires":["until"],"what"'), "Update spark_wan"),
+    ],
+)
+def test_f51_f55_an_unreadable_entry_is_an_error(data: bytes, what: str) -> None:
+    """It names the file. Fails when letters come back, or are gone, silently."""
+    with pytest.raises(LedgerError, match=f"handled/1: .*{what}"):
+        Handled.decode(data, "handled/1")
+
+
+# --- the command
+
+
+@pytest.fixture
+def config(topology: Topology) -> str:
+    import yaml
+
+    content = {
+        "version": 1,
+        "sites": {"newark": {"state": "./newark"}, "seattle": {"state": "./seattle"}},
+        "senders": {"east": {"site": "newark", "remotes": ["seattle"], "channel": "./c"}},
+        "tables": {
+            "orders": {
+                "keys": ["id"],
+                "writers": ["newark"],
+                "senders": ["east"],
+                "at": {"newark": "./n/orders", "seattle": "./s/orders"},
+            }
+        },
+    }
+    Path(topology.file).write_text(yaml.safe_dump(content))
+    (Path(topology.file).parent / "c").mkdir()
+    return topology.file
+
+
+def run(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    config: str,
+    verb: str,
+    *words: str,
+) -> tuple[int, str, str]:
+    argv = ["spark-wan", "dead-letters", verb, "--config", config, "--site", "seattle", *words]
+    monkeypatch.setattr(sys, "argv", argv)
+    with pytest.raises(SystemExit) as end:
+        main()
+    out, err = capsys.readouterr()
+    return int(end.value.code or 0), out, err
+
+
+def test_an_operator_lists_shows_replays_and_discards(
+    topology: Topology,
+    config: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Nothing is done without a yes, or to what was not named. Fails when a slip discards all."""
+
+    def command(verb: str, *words: str) -> tuple[int, str, str]:
+        return run(monkeypatch, capsys, config, verb, *words)
+
+    assert command("list")[:2] == (0, "no dead letters\n")
+    write(topology, FIRST, SECOND, tokens=("t1",))
+    code, out, _ = command("list")
+    assert code == 0 and [line.split()[0] for line in out.splitlines()] == ["event", "a1", "a2"]
+    code, out, _ = command("show", "a2")
+    assert code == 0 and "cause: CHECK positive\n" in out and 'row: {"id": 5}\n' in out
+    for verb in ("discard", "replay"):
+        assert command(verb)[0] == 1  # nothing is named
+        code, _, err = command(verb, "a1", "a9", "--yes")
+        assert code == 1 and "no open dead letter a9" in " ".join(err.split())
+        code, _, err = command(verb, "a1")
+        assert code == 1 and "add --yes" in err
+    code, out, _ = command("discard", "a1", "--yes", "--why", "a test")
+    assert (code, out) == (0, "a1: discarded\n")
+    code, out, _ = command("replay", "--cause", "check", "--yes")
+    assert code == 0 and "seattle asks newark for the rows that differ of orders" in out
+    assert command("list")[:2] == (0, "no dead letters\n")
+    code, out, _ = command("list", "--all", "--output", "json")
+    found = json.loads(out)["dead_letters"]
+    assert [(each["event_id"], each["handled"]["what"]) for each in found] == [
+        ("a1", "discarded"),
+        ("a2", "replayed"),
+    ]
+    assert found[0]["at_ms"] == NOW and found[0]["handled"]["why"] == "a test"
