@@ -2751,6 +2751,96 @@ GUARDS = {
     - f" {place}=" in f" {cause}"
     + place in cause
 
+    [decide, what is offered]
+    unit/control/test_decide.py::test_a_decision_about_what_is_not_held_is_refused
+    is_held
+    - any((re.search(rf"={re.escape(action)}\\b", cause) for cause in causes))
+    + bool(causes)
+
+    [decide, who made it count]
+    unit/control/test_decide.py::test_a_decision_has_the_name_of_who_made_it_count
+    _in_effect
+    - found[text] if text in kept and text in found else entry
+    + found.get(text, entry)
+
+    [decide, a state that is not there]
+    unit/control/test_decide.py::test_a_state_that_is_not_there_is_not_made
+    _stored
+    - not exists(here.state)
+    + False
+
+    [status, a state that is not there]
+    unit/control/test_decide.py::test_a_state_that_is_not_there_is_not_made
+    StatusReader._control_of
+    - exists(place.state)
+    + True
+
+    [letters, one that comes again]
+    unit/sync/test_letters.py::test_a_letter_that_comes_again_is_a_new_one
+    _done_about
+    - handled is None or at is None or at <= handled.at
+    + True
+
+    [letters, who is asked]
+    unit/sync/test_letters.py::test_a_replay_asks_the_site_that_writes_the_table
+    most_trusted
+    - next((by for by in sites if by.by_writer), sites[0])
+    + sites[0]
+
+    [check, a channel that is not there]
+    unit/status/test_check.py::test_what_is_not_there_is_not_right
+    check
+    - [*_not_there(channels), *problems(channels, limits or Limits(), now)]
+    + [*problems(channels, limits or Limits(), now)]
+
+    [check, nobody has started it]
+    unit/status/test_check.py::test_what_is_not_there_is_not_right
+    _Check.at_sender
+    - sender is None and (not stream.epoch) and (stream.from_site == stream.origin != "")
+    + False
+
+    [check, what is seen for the first time]
+    unit/status/test_check.py::test_what_was_not_read_is_no_news
+    _dead_letters
+    - place not in before.letters and (not (place[3] and place[:3] in begun))
+    + False
+
+    [check, what was not read]
+    unit/status/test_check.py::test_a_check_remembers_what_it_cannot_read
+    check
+    - Counters(now, {**before.letters, **counters.letters})
+    + counters
+
+    [end, of what goes on]
+    unit/control/test_ends.py::test_what_is_not_ended_does_not_look_so
+    StatusReader._ending
+    - planned is not None and (planned.inbound is not None or planned.table.source != "table")
+    + False
+
+    [end, no ack]
+    unit/control/test_ends.py::test_an_end_is_no_ack
+    _Wait.look
+    - any((each.ended is not None for each in self.sent))
+    + False
+
+    [end, a point that is to come]
+    unit/control/test_ends.py::test_a_stream_that_has_nothing_to_send_has_ended
+    EndWait._has_nothing
+    - end is None or end.kind != NEWEST
+    + end is None
+
+    [end, a copy that is being made]
+    unit/sender/test_ending.py::test_a_copy_that_is_being_made_is_not_added_behind_an_end
+    PublishedTable.check
+    - self._check_not_ended(cut, last)
+    + pass
+
+    [end, copies as of it]
+    unit/sender/test_ending.py::test_no_copy_has_what_is_behind_an_end
+    PublishedTable._newest
+    - self.source.commit(last.last_version) or newest
+    + newest
+
     [decide, refused]
     unit/control/test_decide.py::test_a_decision_about_what_is_not_held_is_refused
     decide

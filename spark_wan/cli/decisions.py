@@ -43,8 +43,8 @@ def decide(
     output: OutputFormat = Format.TEXT,
 ) -> None:
     """Decide about held streams, or take that back. Needs no Spark."""
-    if not decision and not withdraw:
-        raise typer.BadParameter("give a decision, or --withdraw")
+    if bool(decision) == bool(withdraw):
+        raise typer.BadParameter("give a decision, or --withdraw; not both")
     with reporting_errors(output) as out:
         topology = load_topology(config)
         answers = verbs.decide(topology, site, decision or (), early=early)

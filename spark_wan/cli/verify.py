@@ -14,10 +14,9 @@ from spark_wan.cli.output import Output, reporting_errors
 from spark_wan.errors import OptionError, WanError
 from spark_wan.sync.cut import compared_sites, compared_table
 from spark_wan.sync.findings import Comparison, Repair
-from spark_wan.sync.request import request_copy, serving_sites
+from spark_wan.sync.request import most_trusted, request_copy, serving_sites
 from spark_wan.topology.model import Topology
 from spark_wan.topology.parsing import load_topology
-from spark_wan.topology.routes import Serving
 from spark_wan.units import parse_bytes
 
 DIFFERS = 3
@@ -107,7 +106,7 @@ def repairs_of(topology: Topology, found: Sequence[Comparison], *, dry_run: bool
             continue
         difference = bool(topology.table(each.table).keys) and not each.has_twins
         try:
-            by = _trusted(serving_sites(topology, each.table, each.site))
+            by = most_trusted(serving_sites(topology, each.table, each.site))
             if not dry_run:
                 request_copy(
                     topology,
@@ -122,9 +121,3 @@ def repairs_of(topology: Topology, found: Sequence[Comparison], *, dry_run: bool
             continue
         repairs.append(Repair(each.table, each.site, by.stream, difference, dry_run=dry_run))
     return repairs
-
-
-def _trusted(sites: Sequence[Serving]) -> Serving:
-    """Return the site that writes the table, if it serves copies: the rows of another one may be
-    wrong, too."""
-    return next((by for by in sites if by.by_writer), sites[0])

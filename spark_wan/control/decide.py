@@ -3,16 +3,17 @@ stream. No Spark."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from spark_wan.control.verbs import who
 from spark_wan.errors import OptionError
 from spark_wan.state.decisions import StoredDecisions, parse_decisions
-from spark_wan.status.reports import ChannelReport, read_status
+from spark_wan.status.reports import ChannelReport, exists, read_status
 from spark_wan.topology.model import Topology
 from spark_wan.units import milliseconds
-from spark_wan.wire.decisions import Decisions
+from spark_wan.wire.decisions import Decisions, Entry
 
 
 @dataclass(frozen=True)
@@ -125,20 +126,31 @@ def decisions(topology: Topology, site: str, table: str | None = None) -> list[R
     stored, reports = _stored(topology, site), read_status(topology, site)
     found = []
     for name in names:
-        entries, total = stored.entries(name), stored.load(name)
-        for text in total.texts(name):
-            # Of several that say the same, the first: the others have changed nothing.
-            last = next((each for each in entries if text in each.decisions.texts(name)), None)
-            by, at = (last.by, last.at or None) if last is not None else (None, None)
+        for text, entry in _in_effect(stored.entries(name), name).items():
             held = is_held(reports, site, text)
-            found.append(RecordedDecision(name, text, by, at, held))
+            found.append(RecordedDecision(name, text, entry.by, entry.at or None, held))
+    return found
+
+
+def _in_effect(entries: Iterable[Entry], table: str) -> dict[str, Entry]:
+    """Return the decisions that count, with the entries that made each of them count."""
+    total, found = Decisions(), dict[str, Entry]()
+    for entry in entries:
+        withdrawn = total | Decisions(withdrawn=entry.decisions.withdrawn)
+        kept = {*withdrawn.texts(table)}
+        total |= entry.decisions
+        found = {
+            text: found[text] if text in kept and text in found else entry
+            for text in total.texts(table)
+        }
     return found
 
 
 def is_held(reports: Iterable[ChannelReport], site: str, decision: str) -> bool:
-    """Whether something is held at a site whose message asks for a decision about the same."""
-    place = decision.partition("=")[0]
-    return any(f" {place}=" in f" {cause}" for cause in _causes(reports, site))
+    """Whether something is held at a site whose message offers a decision."""
+    place, _, action = decision.partition("=")
+    causes = [cause for cause in _causes(reports, site) if f" {place}=" in f" {cause}"]
+    return any(re.search(rf"={re.escape(action)}\b", cause) for cause in causes)
 
 
 def _causes(reports: Iterable[ChannelReport], site: str) -> Iterator[str]:
@@ -157,6 +169,7 @@ def _why_early(topology: Topology, site: str, table: str) -> str:
     streams = [each for channel in reports for each in channel.streams if each.table == table]
     held = [*dict.fromkeys(_causes([ChannelReport("", tuple(streams))], site))]
     unread = [channel.url for channel in reports if channel.problem is not None]
+    unread += [each.stream for each in streams if each.problem is not None]
     told = [f"nothing is held there at site {site}."]
     if held:
         told.append(f"What is held: {' '.join(held)}")
@@ -168,4 +181,9 @@ def _why_early(topology: Topology, site: str, table: str) -> str:
 
 def _stored(topology: Topology, site: str) -> StoredDecisions:
     here = topology.site(site)
+    if not exists(here.state):  # to open it would create it, where no job reads it
+        raise OptionError(
+            f"decide: the state of site {site}, {here.state}, is not there. Run the command where "
+            "the site's jobs run, or give it a `state` that both can reach."
+        )
     return StoredDecisions(here.state, here.storage)

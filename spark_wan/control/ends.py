@@ -13,7 +13,7 @@ from spark_wan.log.progress import acked_through
 from spark_wan.log.stream_log import StreamLog
 from spark_wan.topology.model import Topology
 from spark_wan.topology.signing import sending_trust
-from spark_wan.wire.control import AT_VERSION, Control, Ending, WantedEnd
+from spark_wan.wire.control import AT_TIME, AT_VERSION, NEWEST, Control, Ending, WantedEnd
 from spark_wan.wire.manifest import Manifest
 
 LOOK_INTERVAL = 0.5
@@ -99,7 +99,11 @@ class EndWait:
         return self._last
 
     def _has_nothing(self) -> bool:
-        """Whether the sender says that a stream without epochs has nothing to send."""
+        """Whether the sender says that a stream without epochs has nothing to send. Before a point
+        that is to come, something may come."""
+        end = self._asked.end if self._asked is not None else None
+        if end is None or end.kind != NEWEST:
+            return False
         record = sender_record(self.log.channel, self.stream.stream)
         if record is None or record.held is not None:
             return False
@@ -109,8 +113,15 @@ class EndWait:
     def _why_beyond(self, newest: Manifest) -> str:
         """Return that more was sent than was asked for; empty: it was not."""
         end = self._asked.end if self._asked is not None else None
-        if end is None or end.kind != AT_VERSION or newest.last_version <= end.point:
+        time = newest.clock.time if newest.clock is not None else 0
+        is_beyond = end is not None and (
+            (end.kind == AT_VERSION and newest.last_version > end.point)
+            or (end.kind == AT_TIME and time > end.point)
+        )
+        if end is None or not is_beyond:
             return ""
+        if end.kind == AT_TIME:
+            return f"it has version {newest.last_version}, which is later than it was to end"
         return f"it has version {newest.last_version}, which is behind {end.point}"
 
     def _why_not_ended(self) -> str:

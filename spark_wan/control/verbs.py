@@ -207,7 +207,8 @@ def _waited(
     ]
     waits = [EndWait(topology, each) for each in streams]
     here, until = topology.site(answer.site), time.monotonic() + timeout
-    log, control = ControlLog(here.state, here.storage), Control()
+    log = ControlLog(here.state, here.storage)
+    _, control = log.read()
     while True:
         with suppress(WanError):  # what was asked for before is waited for
             _, control = log.read()
@@ -306,7 +307,8 @@ def _newest(
 def _check_is_ahead(end: End | None, newest: Sequence[tuple[Controlled, Manifest]]) -> None:
     """Raise OptionError where a stream was published beyond the point with which it is to end."""
     for _, last in newest:
-        time = last.clock.time if last.clock is not None else 0
+        times = [commit["time"] for commit in last.commits]
+        time = max(times, default=0 if last.clock is None else last.clock.time)
         if end is not None and end.kind == AT_VERSION and last.last_version > end.point:
             what = f"version {end.point}"
         elif end is not None and end.kind == AT_TIME and time > end.point:

@@ -22,8 +22,9 @@ def local_only(spark: SparkSession) -> Iterator[SparkSession]:
     rows, or the correction of a copy.
 
     The session has the settings, catalog and database of ``spark``; of its temporary views and
-    functions only over Spark Connect. Only what is read and written by the session stays here: not
-    a DataFrame of ``spark``, and nothing that other threads do with ``spark``.
+    functions only over Spark Connect. Only what is written by the session stays here, or by a
+    DataFrame of it, until the end of the block: not by a DataFrame of ``spark``, and not what other
+    threads do with ``spark``. ``SparkSession.active()`` may be either; do not rely on it.
 
     Args:
         spark: A session, classic or Connect.
@@ -38,6 +39,8 @@ def local_only(spark: SparkSession) -> Iterator[SparkSession]:
         session.conf.set(USER_METADATA, LOCAL_ONLY)
         yield session
     finally:
+        # A classic session lives on where somebody has it, or it is the active one of a thread.
+        set_setting(session, USER_METADATA, spark.conf.get(USER_METADATA, None))
         close_session(session)
 
 

@@ -31,7 +31,7 @@ from typing import Any, Protocol
 
 from spark_wan.capture.ranges import CaptureResult, Part
 from spark_wan.channels.base import write_of
-from spark_wan.delta.commits import is_same_commit
+from spark_wan.delta.commits import Commit, is_same_commit
 from spark_wan.errors import (
     LedgerError,
     SchemaError,
@@ -51,7 +51,7 @@ from spark_wan.sender.ending import EndPoint
 from spark_wan.sender.publish import SourceTable, commits_after
 from spark_wan.steps import Steps
 from spark_wan.wire.ack import Wanted
-from spark_wan.wire.control import WantedEnd
+from spark_wan.wire.control import NEWEST, WantedEnd
 from spark_wan.wire.frame import FrameHeader
 from spark_wan.wire.manifest import COPY, EVENT_IDS, CopyOf, Manifest
 from spark_wan.wire.mark import LogEntry, VectorEntry
@@ -143,7 +143,7 @@ class PublishedTable:
     is_source = True
 
     def cut(self) -> Cut:
-        table_id, commit = self.source.table_id(), self.source.newest()
+        table_id, commit = self.source.table_id(), self._newest()
         schema = self.source.schema_at(commit.version)
         vector = ((self.settings.origin, table_id, ALL_ROWS, commit.version),)
         read = VersionRef(table_id, commit.version, commit.identity)
@@ -151,7 +151,18 @@ class PublishedTable:
         self._check_published(cut)
         return cut
 
+    def _newest(self) -> Commit:
+        """Return the newest commit that a copy may have: where the stream has ended, the last one
+        that was sent, if its rows can still be read."""
+        newest, last = self.source.newest(), self.published.newest_manifest()
+        if last is None or not self.wanted().has_ended(last) or newest.version <= last.last_version:
+            return newest
+        return self.source.commit(last.last_version) or newest
+
     def check(self, cut: Cut) -> None:
+        last = self.published.newest_manifest()
+        if last is not None:  # somebody may have asked for an end meanwhile
+            self._check_not_ended(cut, last)
         commit = self.source.commit(cut.version)
         if self.source.table_id() != cut.table_id or (
             commit is not None and not is_same_commit(commit.identity, cut.identity)
@@ -189,7 +200,8 @@ class PublishedTable:
                 "that was published, or has other keys. The stream of its events says what to do."
             )
         self._check_not_ended(cut, last)
-        self._check_no_operation(last.last_version)
+        if cut.version > last.last_version:
+            self._check_no_operation(last.last_version)
 
     def _check_not_ended(self, cut: Cut, last: Manifest) -> None:
         """Check that nothing is in the rows that is behind an end of the stream."""
@@ -197,15 +209,17 @@ class PublishedTable:
         ending = wanted.ending
         if wanted.has_ended(last):
             is_behind = cut.version > last.last_version
+        elif ending is not None and ending.end is not None and ending.end.kind == NEWEST:
+            is_behind = cut.version > last.last_version  # until it has ended, nobody knows where
         elif ending is not None and ending.end is not None and commit is not None:
-            is_behind = not EndPoint.of(ending, None, self.source).may_follow(commit)
+            is_behind = not EndPoint(ending, ending.end).may_follow(commit)
         else:
             is_behind = False
         if is_behind:
             raise SourceUnreadableError(
                 f"{self.settings.table}: no copy is served: the stream was asked to end before "
-                f"version {cut.version}, the newest one. The request waits until somebody runs "
-                "`spark-wan resume`."
+                f"version {cut.version}, the newest one. The request waits until the end has come, "
+                "or somebody runs `spark-wan resume`."
             )
 
     def _check_no_operation(self, published: int) -> None:

@@ -23,6 +23,7 @@ from spark_wan.status.reports import (
     ChannelReport,
     SiteReport,
     StreamReport,
+    exists,
     read_status,
 )
 from spark_wan.topology.model import Topology
@@ -90,12 +91,26 @@ def check(
     now, channels = milliseconds(), read_status(topology, site)
     before = None if memory is None else Counters.read(memory)
     counters = Counters.of(channels, now)
-    found = [*problems(channels, limits or Limits(), now)]
+    found = [*_not_there(channels), *problems(channels, limits or Limits(), now)]
     if before is not None:
         found += _dead_letters(before, counters, limits or Limits())
+        # What could not be read this time is compared with the next.
+        counters = Counters(now, {**before.letters, **counters.letters})
     if memory is not None:
         counters.write(memory)
     return sorted(found, key=lambda each: [*_ORDER].index(each.level))
+
+
+def _not_there(channels: Sequence[ChannelReport]) -> Iterator[Problem]:
+    """Yield the channels that do not exist, as far as can be told here: that looks as if nothing
+    was sent yet."""
+    for each in channels:
+        if each.streams and not exists(each.url):
+            text = (
+                f"{each.url} is not there: its file system is not mounted here, the topology has "
+                "another path, or nothing was sent through it yet."
+            )
+            yield Problem(Level.UNKNOWN, "channel", text, each.url)
 
 
 def problems(channels: Sequence[ChannelReport], limits: Limits, now: int) -> Iterator[Problem]:
@@ -142,6 +157,9 @@ class _Check:
             return
         if stream.sender_problem is not None:
             yield self._problem(Level.WARNING, "channel", stream.sender_problem, at)
+        if sender is None and not stream.epoch and stream.from_site == stream.origin != "":
+            text = f"no sender of {at} has said anything of it, and nothing was sent. Start one."
+            yield self._problem(Level.WARNING, "stopped", text, at)
         states = {site.state for site in stream.sites if site.served}
         job = "sender" if stream.from_site in ("", stream.origin) else "receiver"
         if sender is not None and sender.held is not None:
@@ -295,7 +313,11 @@ class Counters:
 def _dead_letters(before: Counters, now: Counters, limits: Limits) -> Iterator[Problem]:
     """Yield where more rows became dead letters than may."""
     minutes = max((now.at - before.at) / 60_000, 1 / 60)
+    begun = {place[:3] for place in before.letters if place[3]}
     for place, count in now.letters.items():
+        # What is seen for the first time may be old; a sender that begins anew counts from 0.
+        if place not in before.letters and not (place[3] and place[:3] in begun):
+            continue
         new = count - before.letters.get(place, 0)
         if new <= 0 or new / minutes <= limits.dead_letters:
             continue

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from spark_wan.channels.base import Channel, Note, Version
@@ -402,7 +403,7 @@ class StatusReader:
         foreign: tuple[str, ...] = ()
         problem = None
         try:
-            if _exists(url):
+            if exists(url):
                 channel = open_channel(url, sender.storage)
                 epochs, acks = channel.epochs(), ack_versions(channel)
                 have_pauses = pauses(channel)
@@ -505,7 +506,10 @@ class StatusReader:
     ) -> EndReport | None:
         """Return the end of a stream that somebody has asked for. One that was resumed since is
         none, though nothing has followed: so says the control log, or else the sender."""
-        control = self._control_of(reading.sender.site) if reading.planned is not None else None
+        planned = reading.planned
+        if planned is not None and (planned.inbound is not None or planned.table.source != "table"):
+            return None  # what a query writes, or a site forwards, goes on
+        control = self._control_of(reading.sender.site) if planned is not None else None
         if control is not None:
             ending = control.end_of(reading.sender.name, newest.table)
             has_ended = WantedEnd(ending=ending).has_ended(newest)
@@ -529,11 +533,11 @@ class StatusReader:
         """Return what is wanted of the streams of a site; None: that cannot be told here."""
         if site not in self._controls:
             place = self.topology.site(site)
-            log = self._control_logs.setdefault(site, ControlLog(place.state, place.storage))
-            try:
-                generation, control = log.read()
-            except WanError:
-                generation, control = 0, Control()
+            generation, control = 0, Control()
+            if exists(place.state):  # to open a directory would create it
+                log = self._control_logs.setdefault(site, ControlLog(place.state, place.storage))
+                with suppress(WanError):
+                    generation, control = log.read()
             self._controls[site] = control if generation else None
         return self._controls[site]
 
@@ -780,8 +784,8 @@ def _unpublished(name: str, planned: Stream | None) -> StreamReport:
     return StreamReport(name, table, planned.origin, site, sites=sites)
 
 
-def _exists(url: str) -> bool:
-    """Return whether there may be a channel: opening a directory as a channel would create it."""
+def exists(url: str) -> bool:
+    """Return whether there may be a channel, or a state: to open a directory would create it."""
     local = url.startswith("file://") or "://" not in url
     return not local or os.path.isdir(url.removeprefix("file://"))
 

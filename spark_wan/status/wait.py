@@ -94,20 +94,21 @@ class _Sent:
     missing: frozenset[str] = frozenset()
     stuck: dict[str, str] | None = None
     """Sites among the missing that cannot ack now, and why; None: not published."""
+    ended: str | None = None
+    """That an operator has ended the stream before the version."""
     _epoch: tuple[str, int] | None = None
     """(log ID, epoch) of the version, once found."""
 
     def look(self, version: int) -> None:
         """Read the acks and the log."""
         sites = frozenset(self.stream.addressees)
-        self.acked, self.missing, self.stuck = frozenset(), sites, None
+        self.acked, self.missing, self.stuck, self.ended = frozenset(), sites, None, None
         acks = self.log.acks()  # before the log, which so has all that they count
         newest = self.log.newest_manifest()
         record = sender_record(self.log.channel, self.stream.name)
         if newest is None or newest.through is None or newest.through < version:
             if newest is not None and newest.end and (record is None or record.ending is not None):
-                why = f"{self.stream.name} was ended with version {newest.through}"
-                self.missing, self.stuck = sites, dict.fromkeys(sites, why)
+                self.ended = f"{self.stream.name} was ended with version {newest.through}"
             return
         if record is not None and record.replaced:
             return  # the version may be one of another table, or of another state of it
@@ -241,6 +242,8 @@ class _Wait:
         AckTimeoutError when those that are not stuck never will be."""
         for each in self.sent:
             each.look(self.version)
+        if any(each.ended is not None for each in self.sent):
+            raise self.error("cannot be met now")
         if any(each.stuck is None for each in self.sent):
             return None
         if self._is_met(set()):
@@ -278,7 +281,9 @@ class _Wait:
         names = ", ".join(sorted(policy.value for policy in policies))
         reasons: list[str] = []
         for each in self.sent:
-            if each.stuck is None:
+            if each.ended is not None:
+                reasons.append(each.ended)
+            elif each.stuck is None:
                 reasons.append(each.unpublished())
             elif each.missing:
                 lacks = ", ".join(sorted(each.missing))

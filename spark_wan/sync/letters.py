@@ -4,14 +4,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from spark_wan.control.verbs import who
 from spark_wan.errors import OptionError
 from spark_wan.ledger.dead_letters import dead_letters
 from spark_wan.state.handled import HandledLetters
-from spark_wan.sync.request import request_copy, serving_sites
+from spark_wan.sync.request import most_trusted, request_copy, serving_sites
 from spark_wan.topology.model import Topology
 from spark_wan.topology.routes import Serving
 from spark_wan.units import milliseconds
@@ -73,7 +73,7 @@ def letters(
     """
     found = [Letter(each, None) for each in dead_letters(topology, site, table)]
     done = _handled(topology, site).load()
-    found = [Letter(each.letter, done.get(each.key)) for each in found]
+    found = [Letter(each.letter, _done_about(each, done)) for each in found]
     return [
         each
         for each in found
@@ -82,6 +82,13 @@ def letters(
         and (cause is None or cause.lower() in each.letter.cause.lower())
         and (not events or each.letter.event_id in events)
     ]
+
+
+def _done_about(each: Letter, done: Mapping[LetterKey, Handled]) -> Handled | None:
+    """Return what was done about a letter. One that was recorded later is another one: an event
+    that was refused again."""
+    handled, at = done.get(each.key), each.letter.at
+    return handled if handled is None or at is None or at <= handled.at else None
 
 
 def discard(topology: Topology, site: str, chosen: Sequence[Letter], why: str = "") -> None:
@@ -106,11 +113,14 @@ def replay(topology: Topology, site: str, chosen: Sequence[Letter]) -> list[Repl
             f"dead-letters: {sent[0].letter.event_id} could not be sent: mend its row in "
             f"{sent[0].letter.table} at {site}, which sends it, and discard the letter."
         )
-    done = []
     counts = Counter(each.letter.table for each in chosen)
-    for table, count in sorted(counts.items()):
-        keyed = bool(topology.table(table).keys)
-        by = serving_sites(topology, table, site)[0]
+    # All of them first: nothing is asked for if one is not served.
+    serving = {
+        table: most_trusted(serving_sites(topology, table, site)) for table in sorted(counts)
+    }
+    done = []
+    for table, by in serving.items():
+        keyed, count = bool(topology.table(table).keys), counts[table]
         request_copy(topology, table, site, by=by.sender.site, full=True, difference=keyed)
         done.append(Replay(table, by, keyed, count))
         of_table = [each for each in chosen if each.letter.table == table]

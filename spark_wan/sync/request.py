@@ -260,6 +260,12 @@ def request_copy(
     return requests.ask(need.least if need is not None else (), asked, difference=difference)
 
 
+def most_trusted(sites: Sequence[Serving]) -> Serving:
+    """Return the site that writes the table, if it serves copies: the rows of another one may be
+    wrong, too, or it may have refused the same ones."""
+    return next((by for by in sites if by.by_writer), sites[0])
+
+
 def withdraw_request(topology: Topology, table: str, site: str) -> bool:
     """End a site's request for a copy, and return whether there was one. A copy that comes all the
     same is not taken. Raises TopologyError, ChannelError."""

@@ -8,12 +8,14 @@ from pathlib import Path
 import pytest
 from fakes import ack, publish
 from test_ends import log_of
-from test_pause import CLICKS, ORDERS, world
+from test_pause import CLICKS, ORDERS
+from test_pause import world as paused_world
 
 from spark_wan.control.decide import decide, decisions, early_decisions, withdraw
 from spark_wan.errors import ChannelError, OptionError, TopologyError
 from spark_wan.log.notes import put_sender_record
 from spark_wan.state.decisions import StoredDecisions
+from spark_wan.status.reports import read_status
 from spark_wan.topology.model import Topology
 from spark_wan.wire.decisions import Decisions
 from spark_wan.wire.sender_record import SenderRecord
@@ -26,6 +28,14 @@ HELD = SenderRecord(
     "orders@12=distribute` (or `=skip`)",
 )
 LOG = "b" * 32
+
+
+def world(folder: Path) -> Topology:
+    """Sites whose jobs have run here: they have made their states."""
+    topology = paused_world(folder)
+    for site in topology.sites.values():
+        Path(site.state).mkdir(parents=True, exist_ok=True)
+    return topology
 
 
 def stored(topology: Topology, site: str = "newark", table: str = "orders") -> Decisions:
@@ -55,6 +65,8 @@ def test_a_decision_about_what_is_held_is_recorded_with_who_gave_it(tmp_path: Pa
         ("newark", "orders@120=skip"),
         ("newark", "orders@13=skip"),
         ("newark", "clicks@12=skip"),
+        ("newark", "orders@12=resync"),
+        ("newark", "orders@12=no-restore"),
         ("seattle", "orders@12=skip"),
     ],
 )
@@ -148,3 +160,47 @@ def test_a_channel_that_cannot_be_read_is_named(
     monkeypatch.setattr(type(channel), "epochs", refused)
     with pytest.raises(OptionError, match="east cannot be read, so a hold there is not known"):
         decide(topology, "newark", ["orders@12=skip"])
+
+
+def test_a_decision_has_the_name_of_who_made_it_count(tmp_path: Path) -> None:
+    """Not of who decided the same before it was taken back. Fails when ann is asked about what carl
+    did."""
+    topology = world(tmp_path)
+    log = StoredDecisions(topology.site("newark").state)
+
+    def who() -> dict[str, str | None]:
+        return {each.decision: each.by for each in decisions(topology, "newark")}
+
+    log.record("orders", Decisions({12: "skip", 13: "skip"}), by="ann", at=1)
+    log.record("orders", Decisions(withdrawn=frozenset(("12",))), by="bob", at=2)
+    log.record("orders", Decisions({12: "skip"}), by="carl", at=3)
+    assert who() == {"orders@12=skip": "carl", "orders@13=skip": "ann"}
+    log.record("orders", Decisions({13: "distribute"}), by="dan", at=4)
+    log.record("orders", Decisions({13: "skip"}), by="eve", at=5)
+    assert who() == {"orders@12=skip": "carl", "orders@13=skip": "eve"}
+
+
+def test_a_state_that_is_not_there_is_not_made(tmp_path: Path) -> None:
+    """No job would see what is recorded there. Fails when the command says that it is recorded."""
+    topology = paused_world(tmp_path)
+    put_sender_record(log_of(topology).channel, HELD)
+    for ask in (
+        lambda: decide(topology, "newark", ["orders@12=skip"]),
+        lambda: withdraw(topology, "newark", ["orders@12"]),
+        lambda: decisions(topology, "newark"),
+    ):
+        with pytest.raises(OptionError, match="is not there"):
+            ask()
+    read_status(topology)
+    assert not Path(topology.site("newark").state).exists()
+
+
+def test_a_stream_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    """What its sites hold is not known."""
+    topology = world(tmp_path)
+    log = log_of(topology)
+    publish(log, 1, 2)
+    [path] = (tmp_path / "east" / "log" / ORDERS).glob("*1.json")
+    path.write_text("{")
+    with pytest.raises(OptionError, match=f"{ORDERS} cannot be read"):
+        decide(topology, "seattle", ["orders@12=no-restore"])

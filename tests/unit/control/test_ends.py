@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from fakes import ack, manifest
-from test_pause import CLICKS, ORDERS, changed, events, of, world
+from test_pause import CLICKS, FORWARDED, ORDERS, changed, events, of, world
 
 from spark_wan.control.ends import StreamEnd
 from spark_wan.control.keeper import ControlKeeper
@@ -34,12 +34,12 @@ from spark_wan.units import milliseconds
 from spark_wan.wire.control import AT_TIME, AT_VERSION, NEWEST, Control, End
 from spark_wan.wire.manifest import Manifest
 from spark_wan.wire.receiver_record import ReceiverRecord
-from spark_wan.wire.records import TableClock
+from spark_wan.wire.records import EpochRef, TableClock
 from spark_wan.wire.sender_record import EndRequest, SenderRecord
 
 
 def log_of(topology: Topology, stream: str = ORDERS) -> StreamLog:
-    return StreamLog(of(topology, stream.split(".")[1]), stream)
+    return StreamLog(of(topology, stream.partition("~")[0].split(".")[1]), stream)
 
 
 def published(log: StreamLog, through: int, **more: Any) -> Manifest:
@@ -166,6 +166,10 @@ def test_a_stream_that_has_nothing_to_send_has_ended(tmp_path: Path) -> None:
     record = SenderRecord(ORDERS, began=1, written=1)
     put_sender_record(channel, record)
     assert not drain(topology, "newark", table="orders", timeout=0).arrived
+    later = stop_at(topology, "newark", 9, table="orders", timeout=0)
+    put_sender_record(channel, replace(record, control=9))
+    assert not later.arrived
+    assert not stop_at(topology, "newark", 9, table="orders", timeout=0).arrived
     for more, arrived in (
         ({"control": 1}, False),
         ({"control": 9, "held": "why"}, False),
@@ -513,3 +517,42 @@ def test_nobody_waits_for_an_ack_of_what_is_behind_an_end(tmp_path: Path) -> Non
     put_sender_record(log.channel, replace(record, ending=None))  # it was resumed
     with pytest.raises(AckTimeoutError, match="not met within 0 s"):
         wait_for_ack(topology, "orders", 8, timeout=0)
+
+
+def test_what_is_not_ended_does_not_look_so(tmp_path: Path) -> None:
+    """What a query writes, or a site forwards, goes on. Fails when it is `draining` for ever."""
+    topology = world(tmp_path)
+    clicks, forwarded = log_of(topology, CLICKS), log_of(topology, FORWARDED)
+    published(clicks, -1, kind="events", first_version=-1)
+    via = EpochRef(ORDERS, "a" * 32, 1, "f")
+    published(forwarded, 7, via=via, addressees=("denver",))
+    ack(clicks, "seattle", 1)
+    ack(forwarded, "denver", 1)
+    for site in ("newark", "seattle"):
+        drain(topology, site, timeout=0)
+    for stream in (CLICKS, FORWARDED):
+        report = reported(topology, stream)
+        assert (report.sites[0].state, report.ending) == ("up to date", None)
+
+
+def test_an_end_is_no_ack(tmp_path: Path) -> None:
+    """Under no policy has a version been published that was not. Fails when a writer relies on
+    it."""
+    topology = world(tmp_path)
+    log = log_of(topology)
+    published(log, 7)
+    end(log, 1)
+    for policy in ("none", "all"):
+        with pytest.raises(AckTimeoutError, match="was ended with version 7"):
+            wait_for_ack(topology, "orders", 99, policy, timeout=0)
+
+
+def test_b76_a_time_that_has_passed_is_refused_by_what_was_sent(tmp_path: Path) -> None:
+    """Also where the log has no clock yet. Fails when a cut-over point is promised that is behind
+    what the sites have."""
+    topology = world(tmp_path)
+    log = log_of(topology)
+    published(log, 7, commits=({"version": 7, "time": 1_700_000_000_000},))
+    with pytest.raises(OptionError, match="a commit before that time"):
+        stop_at(topology, "newark", datetime(2001, 1, 1, tzinfo=timezone.utc), table="orders")
+    assert control_of(topology)[0] == 0

@@ -442,11 +442,15 @@ def test_no_copy_has_what_is_behind_an_end() -> None:
     site.rounds()
     table = PublishedTable(site.settings, site.log, site.source, lambda: site.wanted)
     assert table.cut().version == 1
-    site.source.add()
+    site.source.add("TRUNCATE")
     for wanted in (site.wanted, WantedEnd(), asked(None, generation=1)):
         site.wanted = wanted
-        with pytest.raises(SourceUnreadableError, match="spark-wan resume"):
-            table.cut()
+        assert table.cut().version == 1  # what the others have, too
+    commits = site.source.commits
+    site.source.commits = commits[2:]  # log cleanup
+    with pytest.raises(SourceUnreadableError, match="spark-wan resume"):
+        table.cut()
+    site.source.commits = [*commits[:2], commit(2)]
     site.wanted = asked(None, generation=2)
     assert table.cut().version == 2
     site.rounds()
@@ -455,4 +459,20 @@ def test_no_copy_has_what_is_behind_an_end() -> None:
     with pytest.raises(SourceUnreadableError, match="asked to end before version 3"):
         table.cut()
     site.wanted = asked(NEWEST, generation=4)
+    with pytest.raises(SourceUnreadableError, match="until the end has come"):
+        table.cut()
+    site.rounds()
     assert table.cut().version == 3
+
+
+def test_a_copy_that_is_being_made_is_not_added_behind_an_end() -> None:
+    """Somebody has asked for that meanwhile. Fails when it is checked only before."""
+    site = Site()
+    site.rounds()
+    site.source.add()
+    table = PublishedTable(site.settings, site.log, site.source, lambda: site.wanted)
+    cut = table.cut()
+    table.check(cut)
+    site.wanted = asked(AT_VERSION, 0)
+    with pytest.raises(SourceUnreadableError, match="asked to end before version 1"):
+        table.check(cut)

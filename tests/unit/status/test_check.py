@@ -9,9 +9,19 @@ from pathlib import Path
 
 import pytest
 from unit.cli.test_status_view import SENDER
+from unit.control.test_pause import world
 
+from spark_wan.channels.registry import open_channel
 from spark_wan.errors import WanError
-from spark_wan.status.check import Counters, Level, Limits, _dead_letters, exit_code, problems
+from spark_wan.status.check import (
+    Counters,
+    Level,
+    Limits,
+    _dead_letters,
+    check,
+    exit_code,
+    problems,
+)
 from spark_wan.status.reports import (
     ChannelReport,
     EndReport,
@@ -241,6 +251,41 @@ def test_dead_letters_are_counted_since_the_last_check() -> None:
     assert len(alerts(letters(3, 11, NOW + 2 * MINUTE), limit=1.9)) == 1
     [(site, text)] = alerts(letters(2, 7, NOW + 2 * MINUTE, began=NOW + 1))
     assert (site, text[:35]) == ("newark", "2 rows could not be sent at newark ")
+
+
+def test_what_was_not_read_is_no_news(tmp_path: Path) -> None:
+    """Neither what is seen for the first time. Fails when a channel that was away for a minute is
+    an alert about letters of last year."""
+    first, none = letters(3, 7, NOW), Counters(NOW + 1, {})
+    assert [*_dead_letters(none, first, Limits())] == []
+    kept = Counters(none.at, {**first.letters, **none.letters})
+    assert [*_dead_letters(kept, letters(3, 7, NOW + MINUTE), Limits())] == []
+    assert len([*_dead_letters(kept, letters(3, 8, NOW + MINUTE), Limits())]) == 1
+
+
+def test_a_check_remembers_what_it_cannot_read(tmp_path: Path) -> None:
+    topology, memory = world(tmp_path), tmp_path / "memory"
+    letters(3, 7, NOW).write(memory)
+    check(topology, memory=memory)
+    remembered = Counters.read(memory)
+    assert remembered is not None
+    assert remembered.letters.items() >= letters(3, 7, NOW).letters.items()
+
+
+def test_what_is_not_there_is_not_right(tmp_path: Path) -> None:
+    """A channel that is not mounted, a sender that nobody has started. Fails when a probe is green
+    because it sees nothing."""
+    topology = world(tmp_path)
+    found = check(topology)
+    assert {(each.level, each.kind) for each in found} >= {(Level.UNKNOWN, "channel")}
+    assert exit_code(found) == 3
+    assert not (tmp_path / "east").exists()
+    for sender in topology.senders.values():
+        open_channel(sender.channel).ensure_prepared()
+    found = check(topology)
+    assert {(each.level, each.kind, each.site) for each in found} == {
+        (Level.WARNING, "stopped", "newark")
+    }
 
 
 def test_the_memory_is_a_file(tmp_path: Path) -> None:

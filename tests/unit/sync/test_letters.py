@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 from unit.ledger.test_read_dead_letters import APPLIED, SENT, topology, write
@@ -17,10 +19,11 @@ from spark_wan.log.notes import acks
 from spark_wan.state.handled import HandledLetters
 from spark_wan.sync.letters import discard, letters, replay
 from spark_wan.topology.model import Topology, copied_stream
+from spark_wan.topology.parsing import parse_topology
 from spark_wan.wire.handled import Handled
 
 __all__ = ["topology"]  # a fixture
-NOW = 1_800_000_000_000
+NOW = 1_700_000_000_000
 FIRST = replace(APPLIED, event_id="a1", at=NOW)
 SECOND = replace(APPLIED, event_id="a2", at=NOW + 60_000, cause="CHECK positive", origin_version=9)
 OLD = replace(APPLIED, event_id="a0", at=None, origin_version=1)
@@ -28,6 +31,32 @@ HANDLED_V1 = (
     b'{"version":1,"what":"discarded","by":"ann at here","at":5,"why":"a test",'
     b'"letters":[["receiver","newark.east.orders","a1"]]}'
 )
+
+
+def chain(folder: Path) -> Topology:
+    """newark sends to denver and to seattle, and denver to seattle, which therefore has two sites
+    to ask."""
+    senders = {
+        "east": {"site": "newark", "remotes": ["denver"], "channel": "./c"},
+        "west": {"site": "newark", "remotes": ["seattle"], "channel": "./w"},
+        "on": {"site": "denver", "remotes": ["seattle"], "channel": "./d"},
+    }
+    sites = ("newark", "denver", "seattle")
+    orders = {
+        "keys": ["id"],
+        "writers": ["newark"],
+        "senders": [*senders],
+        "at": {site: f"./{site}/orders" for site in sites},
+    }
+    for channel in ("c", "w", "d"):
+        (folder / channel).mkdir()
+    content = {
+        "version": 1,
+        "sites": {site: {"state": f"./{site}/_wan"} for site in sites},
+        "senders": senders,
+        "tables": {"orders": orders},
+    }
+    return parse_topology(content, str(folder / "wan.yaml"))
 
 
 def ids(topology: Topology, **more: object) -> list[str]:
@@ -60,6 +89,42 @@ def test_b36_what_was_discarded_is_listed_no_more(topology: Topology) -> None:
     assert found.letter == FIRST and found.handled is not None
     assert (found.handled.what, found.handled.why) == ("discarded", "a test")
     assert " at " in found.handled.by and found.handled.at
+
+
+def test_a_letter_that_comes_again_is_a_new_one(topology: Topology) -> None:
+    """With the same event ID: a row that was refused again, or another event under a used ID. Fails
+    when it is hidden by what was done about the first."""
+    write(topology, FIRST, OLD, tokens=("t1",))
+    discard(topology, "seattle", letters(topology, "seattle"))
+    assert ids(topology) == []
+    [done] = {each.handled for each in letters(topology, "seattle", handled=True)}
+    assert done is not None
+    again = replace(FIRST, at=done.at + 1, token="t2")
+    ledger = Path(topology.site("seattle").state) / "ledger"
+    shutil.rmtree(ledger)
+    write(topology, FIRST, OLD, again, tokens=("t1", "t2"))
+    assert [each.letter for each in letters(topology, "seattle")] == [again]
+
+
+def test_a_replay_asks_the_site_that_writes_the_table(tmp_path: Path) -> None:
+    """One that has the row refused itself would leave it out. Fails when the first site is asked
+    that has a copy."""
+    topology = chain(tmp_path)
+    write(topology, replace(FIRST, stream="denver.on~newark.east.orders"), tokens=("t1",))
+    [done] = replay(topology, "seattle", letters(topology, "seattle"))
+    assert done.by.sender.site == "newark"
+
+
+def test_nothing_is_asked_for_if_one_table_is_not_served(topology: Topology) -> None:
+    gone = replace(FIRST, table="cities", stream="newark.east.cities", event_id="c1")
+    write(topology, FIRST, gone, tokens=("t1",))
+    (Path(topology.file).parent / "c").mkdir()
+    with (
+        patch("spark_wan.sync.letters.serving_sites", side_effect=TopologyError("not served")),
+        pytest.raises(TopologyError),
+    ):
+        replay(topology, "seattle", letters(topology, "seattle"))
+    assert len(ids(topology)) == 2
 
 
 def test_a_replay_asks_for_the_rows_that_differ(topology: Topology) -> None:
