@@ -2760,8 +2760,8 @@ GUARDS = {
     [decide, who made it count]
     unit/control/test_decide.py::test_a_decision_has_the_name_of_who_made_it_count
     _in_effect
-    - found[text] if text in kept and text in found else entry
-    + found.get(text, entry)
+    - {text: found.get(text, entry) for text in total.texts(table)}
+    + {**{text: entry for text in total.texts(table)}, **found}
 
     [decide, a state that is not there]
     unit/control/test_decide.py::test_a_state_that_is_not_there_is_not_made

@@ -136,13 +136,8 @@ def _in_effect(entries: Iterable[Entry], table: str) -> dict[str, Entry]:
     """Return the decisions that count, with the entries that made each of them count."""
     total, found = Decisions(), dict[str, Entry]()
     for entry in entries:
-        withdrawn = total | Decisions(withdrawn=entry.decisions.withdrawn)
-        kept = {*withdrawn.texts(table)}
         total |= entry.decisions
-        found = {
-            text: found[text] if text in kept and text in found else entry
-            for text in total.texts(table)
-        }
+        found = {text: found.get(text, entry) for text in total.texts(table)}
     return found
 
 

@@ -191,6 +191,7 @@ def test_a_state_that_is_not_there_is_not_made(tmp_path: Path) -> None:
     ):
         with pytest.raises(OptionError, match="is not there"):
             ask()
+    publish(log_of(topology), 1)
     read_status(topology)
     assert not Path(topology.site("newark").state).exists()
 
