@@ -53,16 +53,22 @@ def goes_over(manifest: Manifest, before: Manifest) -> bool:
 
 
 def follows_what_was_forwarded(
-    manifest: Manifest, before: int, inbound: Manifest | None, acked: int
+    manifest: Manifest,
+    before: int,
+    inbound: Manifest | None,
+    acked: int,
+    named: Collection[str] = (),
 ) -> None:
     """2. A forwarder takes the epochs of its inbound log one by one. ``before``: the one that was
     forwarded last; ``inbound``: the one that ``manifest`` names; ``acked``: through this one the
-    site had acked the log when the forwarding was added. It may begin behind that, and says so."""
+    site had acked the log when the forwarding was added. It may begin behind that, and says so.
+    ``named``: the sites that the epoch before is for; one without events may name others."""
     via = manifest.via
     assert via is not None and inbound is not None, f"{manifest.stream}: {via} is forwarded"
     has_none = via.epoch <= acked and not manifest.frames
     begins = before == 0 and not manifest.start and (has_none or via.epoch == acked + 1)
-    assert begins or via.epoch == before + 1, (
+    names_others = via.epoch == before and not manifest.frames and {*manifest.addressees} - {*named}
+    assert begins or names_others or via.epoch == before + 1, (
         f"{manifest.stream}: {via} is forwarded after epoch {before}"
     )
     assert (via.stream, via.log_id, via.fingerprint) == (

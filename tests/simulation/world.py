@@ -328,11 +328,13 @@ class World:
         inbound = self.streams[manifest.stream].inbound
         if inbound is not None:
             via = manifest.via.epoch if manifest.via is not None else 0
+            last = self.record(manifest.stream).manifests.get(manifest.epoch - 1)
             invariants.follows_what_was_forwarded(
                 manifest,
                 self.forwarded(manifest.stream, manifest.epoch - 1),
                 self.record(inbound.name).manifests.get(via),
                 self.acked_before.get(manifest.stream, 0),
+                named=last.addressees if last is not None else (),
             )
 
     def appended(self, manifest: Manifest) -> None:
@@ -362,6 +364,8 @@ class World:
         assert manifest.via is not None  # see check_order
         via = manifest.via.epoch
         invariants.goes_on_to_the_others(manifest, there[via], stream.sender, self.topology)
+        if via == self.forwarded(stream.name, manifest.epoch - 1) and not manifest.frames:
+            return  # it names other sites
         if manifest.epoch > 1 or via > self.acked_before.get(stream.name, 0) or manifest.frames:
             invariants.has_the_same_frames(
                 manifest,
