@@ -50,6 +50,7 @@ from spark_wan.log.stream_log import StreamLog
 from spark_wan.runtime.progress import under_way
 from spark_wan.steps import Steps
 from spark_wan.sync.automatic import Synchronizer
+from spark_wan.topology.model import copied_stream
 from spark_wan.wire.ack import Ack, Need
 from spark_wan.wire.decisions import Decisions
 from spark_wan.wire.manifest import EVENTS
@@ -405,13 +406,22 @@ class TableApplier:
             applied=result.applied,
             held=result.held,
             cause=result.cause,
-            dead_letters=self.ledger.dead_letters.get(
-                self.log.stream, before.dead_letters if before is not None else 0
-            ),
+            dead_letters=self._dead_letters(before),
             working=working,
             needs=need,
         )
         self._answer.report_applied(ack, before)
+
+    def _dead_letters(self, before: Ack | None) -> int:
+        """Return how many events of the stream became dead letters here. So did rows of copies of
+        the table, whose streams end once they are taken: each stream of events counts them, too."""
+        letters = self.ledger.dead_letters
+        if self.log.stream not in letters and before is not None:
+            return before.dead_letters
+        own = letters.get(self.log.stream, 0)
+        if copied_stream(self.log.stream) is not None:
+            return own
+        return own + sum(n for stream, n in letters.items() if copied_stream(stream) is not None)
 
     def _has_own_rows(self) -> bool:
         """Whether a copy might take rows away that no receiver wrote; also if that is unknown."""

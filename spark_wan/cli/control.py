@@ -12,7 +12,6 @@ import typer
 from spark_wan.cli.options import Config, Format, OutputFormat, parsed
 from spark_wan.cli.output import reporting_errors
 from spark_wan.control import verbs
-from spark_wan.errors import OptionError
 from spark_wan.topology.parsing import load_topology
 from spark_wan.units import parse_seconds
 
@@ -145,6 +144,6 @@ def _version_or_time(text: str) -> int | datetime:
     try:
         return datetime.fromisoformat(text.replace("Z", "+00:00"))
     except ValueError:
-        raise OptionError(
-            f"stop: --at {text!r} is neither a version nor a time such as 2026-03-01T22:05:00Z."
+        raise typer.BadParameter(
+            f"--at {text!r} is neither a version nor a time such as 2026-03-01T22:05:00Z."
         ) from None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from typing import Annotated
 
 import typer
@@ -20,6 +21,8 @@ app = typer.Typer(
     help="List, show, replay or discard what a site could not apply or send. Needs no Spark.",
     no_args_is_help=True,
 )
+
+_ALL = "`spark-wan dead-letters list --all` shows all that it has."
 
 Site = Annotated[
     str, typer.Option("--site", metavar="SITE", help="The site that has the dead letters.")
@@ -93,8 +96,10 @@ def replay(
         tables = sorted({each.letter.table for each in chosen})
         _ask(
             yes,
-            f"Replay {len(chosen)} dead letters by copies of {', '.join(tables)} to {site}? They "
-            "replace what only this site has in these tables, too.",
+            f"Replay {_count(chosen)} by copies of {', '.join(tables)} to {site}? Its rows will be "
+            "those of the site that writes the table: so rows go, or come, that differ on purpose, "
+            "too, by a decision to skip, by local_only, or since a letter was discarded. To see "
+            "which: `spark-wan verify`.",
         )
         out.replayed(verbs.replay(topology, site, chosen), site)
 
@@ -114,7 +119,7 @@ def discard(
     with reporting_errors(output) as out:
         topology = load_topology(config)
         chosen = _chosen(topology, site, events, table=table, cause=cause, handled=bool(events))
-        _ask(yes, f"Discard {len(chosen)} dead letters of {site}? They are listed no more.")
+        _ask(yes, f"Discard {_count(chosen)} of {site}? It is listed no more.")
         verbs.discard(topology, site, chosen, why)
         out.discarded(chosen)
 
@@ -131,17 +136,29 @@ def _chosen(
     """Return the letters that are meant. Raises OptionError: there is none, or none is named."""
     if not events and table is None and cause is None:
         raise OptionError("dead-letters: name events, a --table or a --cause.")
-    found = verbs.letters(
-        topology, site, table=table, cause=cause, events=events or (), handled=handled
-    )
-    missing = sorted({*(events or ())} - {each.letter.event_id for each in found})
-    if missing or not found:
-        what = ", ".join(missing) or "such"
-        raise OptionError(
-            f"dead-letters: site {site} has no open dead letter {what}. `spark-wan dead-letters "
-            "list --all` shows all that it has."
-        )
+    there = verbs.letters(topology, site, table=table, cause=cause, handled=handled)
+    found = [_named(there, each, site) for each in dict.fromkeys(events or ())] or there
+    if not found:
+        raise OptionError(f"dead-letters: site {site} has no such dead letter. {_ALL}")
     return found
+
+
+def _named(there: Sequence[Letter], event: str, site: str) -> Letter:
+    """Return the letter whose event ID begins so."""
+    found = [each for each in there if each.letter.event_id.startswith(event)]
+    exact = [each for each in found if each.letter.event_id == event]
+    if not found:
+        raise OptionError(f"dead-letters: site {site} has no dead letter {event}. {_ALL}")
+    if len(exact or found) > 1:
+        raise OptionError(
+            f"dead-letters: site {site} has {len(exact or found)} dead letters {event}: name more "
+            "of the event ID, or the --table."
+        )
+    return (exact or found)[0]
+
+
+def _count(chosen: Sequence[Letter]) -> str:
+    return f"{len(chosen)} dead {'letter' if len(chosen) == 1 else 'letters'}"
 
 
 def _ask(yes: bool, question: str) -> None:

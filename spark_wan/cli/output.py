@@ -120,6 +120,8 @@ class JsonOutput:
         fields |= {"generation": answer.generation, "streams": list(answer.streams)}
         if answer.point:
             fields |= {"point": answer.point}
+        if answer.unpaused:
+            fields |= {"unpaused": list(answer.unpaused)}
         if answer.ends:
             ends = [{**asdict(each), "arrived": each.arrived} for each in answer.ends]
             fields |= {"arrived": answer.arrived, "ends": ends}
@@ -311,6 +313,9 @@ class TextOutput:
             self.console.print(Text(f"removed {stream} from {channel}"))
 
     def controlled(self, answer: ControlAnswer, capture: bool = False) -> None:
+        if answer.unpaused:
+            by = ", ".join(answer.unpaused)
+            self.console.print(Text(f"what was paused by {by} goes on"))
         if answer.ends:
             for each in answer.ends:
                 self.console.print(Text(describe_end(each), "" if each.arrived else "red"))
@@ -321,9 +326,9 @@ class TextOutput:
                 self.console.print(Text(f"{stream}: ends with {answer.point}{asked}"))
             return
         is_pause = answer.verb == PAUSE
-        state = "paused" if is_pause else "running"
+        done, before = ("paused", "paused already") if is_pause else ("resumed", "not paused")
         for stream in answer.streams:
-            told = f"{stream}: {state}" if answer.changed else f"{stream}: {state} already"
+            told = f"{stream}: {done if answer.changed else before}"
             self.console.print(Text(told))
         if not is_pause:
             return
@@ -394,7 +399,9 @@ class TextOutput:
     def letter(self, found: Sequence[Letter]) -> None:
         for each in found:
             for name, value in _letter_fields(each).items():
-                if value is not None:
+                if name == "at_ms" and value is not None:
+                    self.console.print(Text(f"at: {_moment(value)}"))
+                elif value is not None:
                     text = value if isinstance(value, str) else json.dumps(value, default=str)
                     self.console.print(Text(f"{name}: {text}"), soft_wrap=True)
 
@@ -404,7 +411,8 @@ class TextOutput:
             self.console.print(
                 Text(
                     f"{site} asks {each.by.sender.site} for {what} of {each.table}, in place of "
-                    f"{each.letters} dead letters. The jobs of both have to run."
+                    f"{each.letters} dead {'letter' if each.letters == 1 else 'letters'}. The jobs "
+                    "of both have to run."
                 )
             )
 

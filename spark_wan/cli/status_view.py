@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timezone
 
 from rich.console import Console, ConsoleOptions
 from rich.text import Text
@@ -39,7 +39,8 @@ from spark_wan.status.reports import (
     WorkReport,
 )
 from spark_wan.units import format_bytes, format_duration
-from spark_wan.wire.control import NEWEST
+from spark_wan.wire.control import AT_TIME, AT_VERSION, NEWEST
+from spark_wan.wire.records import is_time
 
 _STYLES = {
     HELD: "red",
@@ -55,7 +56,7 @@ _STYLES = {
     NOTHING_SENT: "dim",
 }
 _FINE = (UP_TO_DATE, NOTHING_SENT)
-_DEAD_LETTERS = "rows and causes are in ledger/dead_letters in the state"
+_DEAD_LETTERS = "rows and causes: `spark-wan dead-letters list --site"
 _DAY = 86_400_000
 _BAR = 20
 """Characters of a bar that shows how far work is."""
@@ -149,7 +150,7 @@ class StatusView:
         if stream.epoch == 0:
             return "nothing published yet"
         parts = [f"epoch {stream.epoch}"]
-        if stream.version is not None:
+        if stream.version is not None and stream.version >= 0:
             parts.append(f"through version {stream.version}")
         if stream.sender is not None and stream.sender.waiting:
             parts.append(f"{_count(stream.sender.waiting, 'commit')} to come")
@@ -182,7 +183,7 @@ class StatusView:
         if sender.dead_letters:
             yield Text(
                 f"{_count(sender.dead_letters, 'row')} could not be sent"
-                f"{self._since(sender.began_ms)}; {_DEAD_LETTERS} of {at}",
+                f"{self._since(sender.began_ms)}; {_DEAD_LETTERS} {at}`",
                 "yellow",
             )
         if sender.duplicates:
@@ -197,7 +198,8 @@ class StatusView:
         if sender.work is not None and sender.stopped_ms is None:
             yield Text(f"{at} captures {self._work(sender.work)}", "dim")
         job = "sender" if stream.from_site in ("", stream.origin) else "receiver"
-        if sender.stopped_ms is not None:
+        has_ended = stream.ending is not None and stream.ending.version is not None
+        if sender.stopped_ms is not None and not has_ended:
             yield Text(
                 f"the {job} of {at} has been stopped{self._since(sender.stopped_ms)}: what there "
                 "is to send since then is not known here. Start it again.",
@@ -267,8 +269,8 @@ class StatusView:
             )
         if site.dead_letters:
             yield Text(
-                f"{_count(site.dead_letters, 'event')} could not be applied; {_DEAD_LETTERS} of "
-                f"{site.site}",
+                f"{_count(site.dead_letters, 'event')} could not be applied; {_DEAD_LETTERS} "
+                f"{site.site}`",
                 "yellow",
             )
 
@@ -317,7 +319,13 @@ def _describe_ending(ending: EndReport, at: str) -> str:
     if ending.version is None:
         if ending.kind == NEWEST:
             return f"drained{by}: what was committed until then is sent, and nothing more"
-        return f"asked to end{by}: it goes on until that point has come"
+        at = "at a point that is not known here"
+        if ending.kind == AT_VERSION:
+            at = f"with version {ending.point}"
+        elif ending.kind == AT_TIME and is_time(ending.point):
+            moment = datetime.fromtimestamp(ending.point / 1000, timezone.utc)
+            at = f"with the last commit until {moment:%Y-%m-%d %H:%M:%S} UTC"
+        return f"asked to end{by} {at}: it goes on until that has come"
     until = f"nothing follows until `spark-wan resume` at {at}"
     return f"ended{by} with version {ending.version}: {until}"
 

@@ -60,8 +60,22 @@ class ControlKeeper(Activity):
         self.enforce()
         self._told = self._enforcer.generation
         if self._told != before:
+            self._log_newest()
             self.changed()
         return Next(CONTROL_INTERVAL)
+
+    def _log_newest(self) -> None:
+        control = self._enforcer.control
+        if control is not None and self._told:
+            log.info(
+                "%s: request %d: %s of sender %s, table %s, by %s",
+                self.name,
+                self._told,
+                control.verb,
+                control.sender or "any",
+                control.table or "any",
+                control.by,
+            )
 
     def enforce(self) -> None:
         """Read the log, and have the channels say what it wants. What cannot be read or written is

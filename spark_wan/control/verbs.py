@@ -49,6 +49,8 @@ class ControlAnswer:
     """False: all of them were already as the verb wants them."""
     generation: int
     """The number of the newest entry in the control log of the site."""
+    unpaused: tuple[str, ...] = ()
+    """Of ``drain`` and ``stop``: who had paused some of the streams, which go on."""
     point: str = ""
     """Of ``stop``: the version or the time with which the streams end."""
     ends: tuple[StreamEnd, ...] = ()
@@ -269,12 +271,15 @@ def _ask(
         is_new = is_lost or verb == DRAIN or (verb == RESUME and has_ended)
         return following if is_new or following.meaning != control.meaning else None
 
+    pauses = _pauses(log.read()[1], streams)
     changed = log.add(decide, max(least, least_end))
     enforcer.enforce()
     # A query goes on, and so does what is forwarded.
     asked = [each for each in streams if not each.is_copy and (each.captured or verb != STOP)]
     names = tuple(each.stream for each in asked)
-    return ControlAnswer(verb, here.name, names, changed, generation=log.read()[0])
+    unpaused = () if verb in (PAUSE, RESUME) else pauses
+    generation = log.read()[0]
+    return ControlAnswer(verb, here.name, names, changed, generation, unpaused=unpaused)
 
 
 def who() -> str:
@@ -283,6 +288,12 @@ def who() -> str:
     except (KeyError, OSError):  # in a container, a user may have no name
         user = str(os.getuid())
     return f"{user} at {socket.gethostname()}"
+
+
+def _pauses(control: Control, streams: Sequence[Controlled]) -> tuple[str, ...]:
+    """Return who has paused some of these streams."""
+    rules = (control.pause_of(each.sender.name, each.table.name) for each in streams)
+    return tuple(dict.fromkeys(rule.by for rule in rules if rule is not None))
 
 
 def _newest(

@@ -260,7 +260,7 @@ class Publisher:
         """The end of the stream that was asked for, and has come or will; None: none was."""
         ending = self.wanted_before().ending
         if ending is not None and ending.end is not None:
-            return EndRequest(ending.by, ending.end.kind)
+            return EndRequest(ending.by, ending.end.kind, ending.end.point)
         return EndRequest(f"request {self._control}", "") if self.has_ended else None
 
     @property

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from spark_wan.errors import NEW_SITE, WanError
 from spark_wan.status.reports import (
+    FINISHED,
     HELD,
     NO_ANSWER,
     NOT_SERVED,
@@ -201,10 +202,12 @@ class _Check:
         since = min((each for each in moments if each), default=None)
         if not self._is_over(since, self.limits.history):
             return
+        is_asked = stream.paused is not None or stream.ending is not None
+        go_on = "Run `spark-wan resume`" if is_asked else "Have its sender go on"
         text = (
             f"nothing of {stream.table} has been captured{self._for(since)}: log cleanup and "
-            f"VACUUM at {at} may take what is not sent yet (VACUUM keeps 7 days by default). Have "
-            "its sender go on, or raise the table's retention."
+            f"VACUUM at {at} may take what is not sent yet (VACUUM keeps 7 days by default). "
+            f"{go_on}, or raise the table's retention."
         )
         yield self._problem(Level.WARNING, "history", text, at)
 
@@ -221,6 +224,8 @@ class _Check:
                 "runs, and reads and writes this channel."
             )
             yield self._problem(Level.CRITICAL, "no answer", text, name)
+        elif site.state == FINISHED:
+            pass  # its jobs may rest
         elif receiver is not None and receiver.stopped_ms is not None:
             text = f"the receiver of {name} has been stopped{self._for(receiver.stopped_ms)}."
             yield self._problem(Level.CRITICAL, "stopped", f"{text} Start it again.", name)
@@ -325,6 +330,6 @@ def _dead_letters(before: Counters, now: Counters, limits: Limits) -> Iterator[P
         what = "rows could not be sent" if began else "events could not be applied"
         text = (
             f"{new:,} {what} at {site} in the last {format_duration(now.at - before.at)}. Rows and "
-            f"causes are in ledger/dead_letters in the state of {site}."
+            f"causes: `spark-wan dead-letters list --site {site}`."
         )
         yield Problem(Level.WARNING, "dead letters", text, channel, stream, site)

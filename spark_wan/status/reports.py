@@ -233,6 +233,9 @@ class EndReport:
     """Who asked for it; empty: not known here."""
     kind: str
     """``newest``: a drain; ``version`` or ``time``; empty: not known here."""
+    point: int
+    """The version, or the time in milliseconds since 1970 UTC; of a drain, and if it is not known
+    here, 0."""
     version: int | None
     """The last version that is sent; None: it has not come yet."""
     control: int
@@ -513,21 +516,20 @@ class StatusReader:
         if control is not None:
             ending = control.end_of(reading.sender.name, newest.table)
             has_ended = WantedEnd(ending=ending).has_ended(newest)
-            asked = ending if ending is not None and ending.end is not None else None
-            if asked is None and not has_ended:
+            end = ending.end if ending is not None else None
+            if end is None and not has_ended:
                 return None
-            by, kind = (
-                ("", "") if asked is None or asked.end is None else (asked.by, asked.end.kind)
-            )
+            asked = EndRequest("", "")
+            if ending is not None and end is not None:
+                asked = EndRequest(ending.by, end.kind, end.point)
         else:
             said = sender.ending if sender is not None else None
             has_ended = newest.end and (sender is None or said is not None)
             if said is None and not has_ended:
                 return None
-            by, kind = (said.by, said.kind) if said is not None else ("", "")
-        if has_ended:
-            return EndReport(by, kind, newest.last_version, newest.control)
-        return EndReport(by, kind, None, 0)
+            asked = said if said is not None else EndRequest("", "")
+        version, control_number = (newest.last_version, newest.control) if has_ended else (None, 0)
+        return EndReport(asked.by, asked.kind, asked.point, version, control_number)
 
     def _control_of(self, site: str) -> Control | None:
         """Return what is wanted of the streams of a site; None: that cannot be told here."""

@@ -44,8 +44,9 @@ A JSON object. Times are by the sender's clock, in milliseconds since 1970 UTC:
                                           (:mod:`spark_wan.wire.control`) by which the sender has
                                           published; absent: 0
 ``ending``               object           an end of the stream that was asked for, and has come or
-                                          will: ``by``, who asked, and ``kind``, as in the control
-                                          log (empty: not known); absent: none was
+                                          will: ``by``, who asked, and ``kind`` and ``point``, as
+                                          in the control log (empty and 0: not known); absent:
+                                          none was
 =======================  ===============  =========================================================
 
 A report for people and scripts, so it may be lost, old, or written by two senders in turn. Nothing
@@ -83,9 +84,10 @@ class EndRequest:
 
     by: str
     kind: str
+    point: int = 0
 
     def printable(self) -> EndRequest:
-        return EndRequest(printable(self.by), printable(self.kind))
+        return EndRequest(printable(self.by), printable(self.kind), self.point)
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ shows."""
 from __future__ import annotations
 
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -56,9 +57,9 @@ def test_b18_a_pause_says_what_it_does_and_until_when(terminal: Terminal) -> Non
     assert "the source must keep its history until then" in out
     assert "nothing is added or taken until" in terminal.run("status")[1]
     code, out, _ = terminal.run("resume", "--site", NEWARK, "--table", "orders")
-    assert (code, out) == (0, f"{STREAM}: running\n")
+    assert (code, out) == (0, f"{STREAM}: resumed\n")
     code, out, _ = terminal.run("resume", "--site", NEWARK, "--table", "orders")
-    assert (code, out) == (0, f"{STREAM}: running already\n")
+    assert (code, out) == (0, f"{STREAM}: not paused\n")
 
 
 def test_the_answer_as_json(terminal: Terminal) -> None:
@@ -135,7 +136,7 @@ def test_b19_a_drain_says_what_it_waits_for_and_whether_all_has_arrived(terminal
 @pytest.mark.parametrize(
     ("words", "code", "what"),
     [
-        (("stop", "--at", "tomorrow"), 1, "neither a version nor a time"),
+        (("stop", "--at", "tomorrow"), 2, "neither a version nor a time"),
         (("stop", "--at", "2026-03-01T22:05:00"), 1, "no time zone"),
         (("stop", "--at", "7"), 1, "name it"),
         (("stop",), 2, "--at"),
@@ -149,3 +150,24 @@ def test_what_makes_no_sense_is_refused(
     found, out, err = terminal.run(command, "--site", NEWARK, *more)
     assert found == code and what in " ".join((out + err).split())
     assert not (terminal.sites.folder / NEWARK / "_wan" / "control").exists()
+
+
+def test_a_drain_says_whose_pause_it_ends(terminal: Terminal) -> None:
+    """Fails when somebody's pause is gone, and nobody has said so."""
+    terminal.run("pause", "--site", NEWARK, "--table", "orders")
+    stop = ("stop", "--site", NEWARK, "--table", "orders", "--at", "9")
+    code, out, _ = terminal.run(*stop)
+    assert code == 0 and re.match(r"what was paused by \S+ at \S+ goes on\n", out)
+    assert json.loads(terminal.run(*stop, "--output", "json")[1]).get("unpaused") is None
+
+
+def test_the_status_says_where_a_stream_is_to_end(terminal: Terminal) -> None:
+    """Fails when who comes later cannot know it."""
+    publish(StreamLog(open_channel(terminal.sites.topology.sender("east").channel), STREAM), 1)
+    for at, told in (
+        ("58", "with version 58"),
+        ("2030-01-01T10:00:00Z", "until 2030-01-01 10:00:00 UTC"),
+    ):
+        terminal.run("stop", "--site", NEWARK, "--table", "orders", "--at", at)
+        shown = " ".join(terminal.run("status")[1].split())
+        assert f"{told}: it goes on until that has come" in shown

@@ -159,7 +159,7 @@ def test_what_holds_a_link_at_its_receiver() -> None:
         f"               denver holds it at epoch 13 since {since(2 * MINUTE)} (2 min): "
         "the table is missing. Create it.",
         "               1 event could not be applied; "
-        "rows and causes are in ledger/dead_letters in the state of denver",
+        "rows and causes: `spark-wan dead-letters list --site denver`",
         "1 link: 1 held",
     ]
     needing = replace(held, needs="table", needs_since_ms=NOW - 2 * MINUTE)

@@ -199,7 +199,7 @@ def test_a_site_that_is_held_or_silent_is_not_also_behind() -> None:
     "stream",
     [
         replace(STREAM, paused=PauseReport("ann", NOW - 4 * DAY, True, 1)),
-        replace(STREAM, ending=EndReport("ann", "newest", 41, 2), published_at_ms=NOW - 4 * DAY),
+        replace(STREAM, ending=EndReport("ann", "newest", 0, 41, 2), published_at_ms=NOW - 4 * DAY),
         with_sender(stopped_ms=NOW - 4 * DAY),
         with_sender(silent_since_ms=NOW - 4 * DAY),
         with_sender(held="why", held_since_ms=NOW - 4 * DAY),
@@ -212,6 +212,16 @@ def test_a_source_that_has_to_keep_its_history_for_long_is_named(stream: StreamR
     assert ("warning", "history", "newark") not in kinds(stream, Limits(history=5 * 86_400))
     forwarded = replace(stream, from_site="chicago")
     assert "history" not in [kind for _, kind, _ in kinds(forwarded)]
+
+
+def test_the_jobs_of_a_finished_stream_may_rest() -> None:
+    """At both ends. Fails when a planned migration wakes somebody."""
+    ended = EndReport("ann", "newest", 0, 41, 2)
+    site = replace(SITE, receiver=replace(RECEIVER, stopped_ms=NOW - MINUTE))
+    stream = replace(with_sender(stopped_ms=NOW - MINUTE), ending=ended, sites=(site,))
+    assert kinds(replace(stream, published_at_ms=NOW)) == []
+    [(_, _, _, text)] = found(replace(stream, published_at_ms=NOW - 4 * DAY))
+    assert "Run `spark-wan resume`" in text
 
 
 def test_a_channel_that_cannot_be_read_is_unknown_and_the_worst_counts() -> None:

@@ -242,9 +242,11 @@ def test_an_operator_lists_shows_replays_and_discards(
     for verb in ("discard", "replay"):
         assert command(verb)[0] == 1  # nothing is named
         code, _, err = command(verb, "a1", "a9", "--yes")
-        assert code == 1 and "no open dead letter a9" in " ".join(err.split())
+        assert code == 1 and "no dead letter a9" in " ".join(err.split())
         code, _, err = command(verb, "a1")
         assert code == 1 and "add --yes" in err
+    code, _, err = command("discard", "a", "--yes")
+    assert code == 1 and "has 2 dead letters a: name more" in " ".join(err.split())
     code, out, _ = command("discard", "a1", "--yes", "--why", "a test")
     assert (code, out) == (0, "a1: discarded\n")
     code, out, _ = command("replay", "--cause", "check", "--yes")

@@ -199,8 +199,10 @@ def test_a_golden_record_of_a_sender_is_read_and_written() -> None:
 
 
 def test_a_senders_record_of_an_end_is_read_and_written() -> None:
-    data = SENDER_V2[:-1] + b',"control":7,"ending":{"by":"ann at here","kind":"newest"}}'
-    ended = replace(SENDER, control=7, ending=EndRequest("ann at here", "newest"))
+    data = (
+        SENDER_V2[:-1] + b',"control":7,"ending":{"by":"ann at here","kind":"version","point":41}}'
+    )
+    ended = replace(SENDER, control=7, ending=EndRequest("ann at here", "version", 41))
     assert (ended.encode(), SenderRecord.of(data, STREAM)) == (data, ended)
     loud = data.replace(b"ann at here", b"ann \\u001b[31m")
     record = SenderRecord.of(loud, STREAM)
