@@ -2745,6 +2745,30 @@ GUARDS = {
     - since is None or each.letter.at is None or each.letter.at >= since
     + since is None or (each.letter.at is not None and each.letter.at >= since)
 
+    [letters, of copies]
+    unit/apply/test_applier.py::test_the_ack_counts_dead_letters_of_copies
+    TableApplier._dead_letters
+    - own + sum((n for stream, n in letters.items() if copied_stream(stream) is not None))
+    + own
+
+    [check, finished streams]
+    unit/status/test_check.py::test_the_jobs_of_a_finished_stream_may_rest
+    _Check.at_site
+    - site.state == FINISHED
+    + False
+
+    [end, whose pause it ends]
+    unit/cli/test_pause_and_resume.py::test_a_drain_says_whose_pause_it_ends
+    _ask
+    - () if verb in (PAUSE, RESUME) else pauses
+    + ()
+
+    [letters, a beginning that several have]
+    unit/sync/test_letters.py::test_an_operator_lists_shows_replays_and_discards
+    _named
+    - len(exact or found) > 1
+    + False
+
     [decide, early]
     unit/control/test_decide.py::test_a_decision_about_what_is_not_held_is_refused
     is_held

@@ -416,8 +416,8 @@ class TableApplier:
         """Return how many events of the stream became dead letters here. So did rows of copies of
         the table, whose streams end once they are taken: each stream of events counts them, too."""
         letters = self.ledger.dead_letters
-        if self.log.stream not in letters and before is not None:
-            return before.dead_letters
+        if not letters and before is not None:
+            return before.dead_letters  # the ledger has not been read
         own = letters.get(self.log.stream, 0)
         if copied_stream(self.log.stream) is not None:
             return own

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from fakes import (
@@ -386,6 +387,20 @@ def test_f55_the_ledger_is_read_again_after_any_of_its_errors(where: str) -> Non
     outcome = site.round()
     assert (outcome.applied, outcome.held) == (3, 4)
     assert "has lost the 2 event IDs of apply 2" in str(outcome.cause)
+
+
+def test_the_ack_counts_dead_letters_of_copies() -> None:
+    """Their streams end once they are taken. Fails when a row that a copy brought is refused, and
+    no status and no check says so."""
+    site = Site(1)
+    site.round()
+    counts = {STREAM: 4, f"{STREAM}~copy~seattle": 2, "hub.on.orders~copy~seattle": 1}
+    with patch.object(site.applier.ledger, "dead_letters", counts, create=True):
+        for stream, expected in ((STREAM, 7), (f"{STREAM}~copy~seattle", 2)):
+            site.applier.log = StreamLog(site.channel, stream)
+            assert site.applier._dead_letters(None) == expected
+        site.applier.log = StreamLog(site.channel, "newark.west.orders")
+        assert site.applier._dead_letters(site.acked()) == 3
 
 
 def test_the_ack_keeps_its_dead_letters_while_the_ledger_cannot_be_read() -> None:

@@ -543,7 +543,7 @@ def test_an_end_is_no_ack(tmp_path: Path) -> None:
     published(log, 7)
     end(log, 1)
     for policy in ("none", "all"):
-        with pytest.raises(AckTimeoutError, match="cannot be met now.*was ended with version 7"):
+        with pytest.raises(AckTimeoutError, match=r"cannot be met now.*was ended with version 7"):
             wait_for_ack(topology, "orders", 99, policy, timeout=0)
 
 

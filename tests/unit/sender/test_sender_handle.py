@@ -538,9 +538,8 @@ def test_b21_an_ended_stream_is_left_alone_until_it_is_resumed(available_now: bo
         again = partial(stream.look, cast(Any, here.spark))
         turn = turn.work(cast(Any, here.spark)) if isinstance(turn, Found) else again()
     assert here.published("orders") == 2
-    assert publisher.has_ended and publisher.asked_to_end == EndRequest(
-        "ann at here", AT_VERSION, int(available_now)
-    )
+    told = EndRequest("ann at here", AT_VERSION, int(available_now))
+    assert publisher.has_ended and publisher.asked_to_end == told
     if available_now:
         return
     source.calls.clear()
