@@ -410,8 +410,8 @@ def _check_sent_here(epoch: _Epoch) -> None:
 
 def _earlier_events(manifest: Manifest) -> str:
     return (
-        f"{RESEND_TO_NEW_SITE} Or do without them, or have them already: `spark-wan receive "
-        f"--decide {manifest.table}@{manifest.log_id}={NEW_LOG}`."
+        f"{RESEND_TO_NEW_SITE} Or do without them, or have them already: `spark-wan decide "
+        f"{manifest.table}@{manifest.log_id}={NEW_LOG}`."
     )
 
 
@@ -457,7 +457,7 @@ def _check_log(epoch: _Epoch) -> None:
             "The channel was deleted, or the stream was started over: what this site had not "
             "applied of the earlier log may be lost. The stream is held. Restore the earlier log; "
             "or accept the new one with "
-            f"`spark-wan receive --decide {manifest.table}@{manifest.log_id}={NEW_LOG}`.",
+            f"`spark-wan decide {manifest.table}@{manifest.log_id}={NEW_LOG}`.",
             needs=EPOCHS,
         )
 

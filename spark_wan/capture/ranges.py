@@ -218,8 +218,8 @@ class RangePlanner:
                     f"site, with rows from site {origin or 'unknown'}; this sender does not send "
                     f"them on to {sites} (receivers forward what they get, senders capture "
                     "what their own site writes). The stream is held before that version, so that "
-                    "no site misses them silently. Decide for this version: `spark-wan send "
-                    f"--decide {version}=distribute` sends its rows as this site's own, `=skip` "
+                    "no site misses them silently. Decide for this version: `spark-wan decide "
+                    f"{version}=distribute` sends its rows as this site's own, `=skip` "
                     f"leaves them out, if {sites} got them another way."
                 )
             if action == "skip":
@@ -239,7 +239,7 @@ class RangePlanner:
             raise TableOperationError(
                 f"{self.table}: version {commit.version} is a {operation}. It is not sent by "
                 "itself, so that no accident empties every site. Decide once with "
-                f"`spark-wan send --decide {version}=distribute` (or `=skip`), or for good with "
+                f"`spark-wan decide {version}=distribute` (or `=skip`), or for good with "
                 "`on_table_operation: distribute` in the topology."
             )
         return action == "skip"

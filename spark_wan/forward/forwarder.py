@@ -86,7 +86,7 @@ class Forwarder:
 
     def __post_init__(self) -> None:
         new_log = NewLog(
-            f"run `spark-wan receive --decide {self.table.name}@{{log}}={NEW_LOG}`",
+            f"run `spark-wan decide {self.table.name}@{{log}}={NEW_LOG}`",
             lambda lost: lost in self.decisions().new_logs,
         )
         self._writer = LogWriter(self.outbound, self.checkpoints, self.clock, new_log)

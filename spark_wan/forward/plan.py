@@ -30,7 +30,7 @@ def epochs_after(log: InboundLog, via: EpochRef, epochs: Sequence[int]) -> Seque
                 f"{log.stream}: its log is {newest.log_id}; the log {via.log_id} was forwarded "
                 f"through epoch {via.epoch}. The channel was deleted, or the stream was started "
                 "over: what was not forwarded of the earlier log may be lost. Restore the earlier "
-                "log; or accept the new one with `spark-wan receive --decide "
+                "log; or accept the new one with `spark-wan decide "
                 f"{newest.table}@{newest.log_id}={NEW_LOG}`."
             )
         return epochs
@@ -47,7 +47,7 @@ def epochs_after(log: InboundLog, via: EpochRef, epochs: Sequence[int]) -> Seque
             f"{log.stream}: the log begins at manifest {epochs[0]}, but it was forwarded only "
             f"through {via.epoch}: those between were deleted. Restore them in the channel; or "
             f"send {RESEND}; or, if the sites behind this one can get copies, go on with "
-            f"`spark-wan receive --decide {newest.table}@{newest.log_id}={NEW_LOG}`."
+            f"`spark-wan decide {newest.table}@{newest.log_id}={NEW_LOG}`."
         )
     return [epoch for epoch in epochs if epoch > via.epoch]
 

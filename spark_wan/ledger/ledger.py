@@ -469,7 +469,7 @@ class Ledger(Total):
             f"the table at site {self.site}, which no receiver has recorded. None was an apply, "
             "but one may have been a RESTORE or a replaced column, which took rows or values away. "
             "Nothing is applied to it. Restore the ledger's newer state, if there is one; or, if "
-            "you know that none of them was such a commit, decide: `spark-wan receive --decide "
+            "you know that none of them was such a commit, decide: `spark-wan decide "
             f"{self.table}@{first - 1}={NO_RESTORE}`; or {self.copy_advice}.",
             needs=TABLE,
         )

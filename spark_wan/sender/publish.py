@@ -221,7 +221,7 @@ class Publisher:
     def __post_init__(self) -> None:
         self._quiet = Quiet(self.source, self.clock)
         new_log = NewLog(
-            f"run `spark-wan send --decide {self.settings.table}@{{log}}={NEW_LOG}`",
+            f"run `spark-wan decide {self.settings.table}@{{log}}={NEW_LOG}`",
             lambda lost: lost in self.decisions().new_logs,
         )
         self._writer = LogWriter(self.log, self.checkpoints, self.clock, new_log)
@@ -444,7 +444,7 @@ class Publisher:
                 return
             advice = (
                 f"{doubt}To let every site get a copy of the table as it is now, decide: "
-                f"`spark-wan send --decide {self.settings.table}@{known.through}={RESYNC}`."
+                f"`spark-wan decide {self.settings.table}@{known.through}={RESYNC}`."
             )
         error.args = (f"{error} {advice}",)
         raise error

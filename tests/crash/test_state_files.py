@@ -31,7 +31,7 @@ from spark_wan.state.decisions import StoredDecisions
 from spark_wan.wire.decisions import Decisions
 
 ALL = os.environ.get("SPARK_WAN_ALL_FILES") == "1"
-REMEDY = re.compile(r"[Rr]estore|[Dd]elete|--decide|newLog|a copy|a place of its own")
+REMEDY = re.compile(r"[Rr]estore|[Dd]elete|decide|newLog|a copy|a place of its own")
 TABLES = ("orders", "readings", "clicks")
 
 

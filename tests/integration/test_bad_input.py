@@ -104,7 +104,7 @@ def feed_off_for_one_commit(spark: Any, wan: Sites) -> None:
     [
         pytest.param(
             restored_and_written,
-            r"version 7 is not the commit that was published: .*restored.*--decide orders@7=resync",
+            r"version 7 is not the commit that was published: .*restored.*decide orders@7=resync",
             marks=pytest.mark.core,
             id="restored_and_written",
         ),
@@ -152,7 +152,7 @@ def test_whole_table_operations_wait_for_a_decision(spark: Any, sent: Sites) -> 
     spark.sql(f"DELETE FROM {name}").collect()
     sent.append("readings", [{"sensor": "goes on", "value": 1.0}])
     status = attempt(spark, sent)
-    remedy = r".*`spark-wan send --decide orders@9=distribute`.*`on_table_operation: distribute`"
+    remedy = r".*`spark-wan decide orders@9=distribute`.*`on_table_operation: distribute`"
     assert re.match(
         f"orders: version 9 is a DELETE without a condition.{remedy}", str(status["orders"].held)
     )

@@ -40,11 +40,11 @@ CLAUSES = ("ADD", "ALTER COLUMN", "CLUSTER", "DROP COL", "DROP CON", "RENAME", "
 """A statement that starts with one of these, or ``UNSET``, is a clause of ``ALTER TABLE {t}``."""
 EQUAL = ""
 REMEDY = (
-    r"new (table )?name|ALTER TABLE|--decide|spark-wan sync|put the old one back|"
+    r"new (table )?name|ALTER TABLE|decide|spark-wan sync|put the old one back|"
     r"restore the old one"
 )
 SYNC = "for a copy run `spark-wan sync`"
-RESYNC = r"--decide (t@\d+=resync)`"
+RESYNC = r"decide (t@\d+=resync)`"
 WIDEN = "ALTER TABLE {seattle} SET TBLPROPERTIES ('delta.enableTypeWidening' = 'true')"
 
 
@@ -190,7 +190,7 @@ CASES = [
         "create-or-replace",
         PLAIN,
         "CREATE OR REPLACE TABLE {t} USING delta AS SELECT 1L id, 1 qty",
-        ends="is a CREATE OR REPLACE TABLE AS SELECT.*--decide",
+        ends="is a CREATE OR REPLACE TABLE AS SELECT.*decide",
         rows="",
     ),
     source(

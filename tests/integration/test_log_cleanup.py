@@ -113,7 +113,7 @@ def test_f49_a_target_idle_past_its_log_retention_goes_on(
         request_copy(here.topology, "orders", SEATTLE)
         held = here.replicate(spark)["orders"].held
     elif seen == "no restore":
-        [decided] = re.findall(r"--decide (orders@\d+=no-restore)`", str(held))
+        [decided] = re.findall(r"decide (orders@\d+=no-restore)`", str(held))
         held = here.receive(spark, decisions=parse_decisions([decided]))["orders"].held
     assert held is None
     here.assert_same(spark, "orders")

@@ -57,7 +57,7 @@ def test_f48_a_lost_log_holds_both_ends_until_a_decision(
     assert epochs[0] == 1
     new = wan.log("clicks").read(1).log_id
     held = str(wan.apply(spark, "events")["clicks"].held)
-    advice = f"receive --decide clicks@{new}=new-log"
+    advice = f"wan decide clicks@{new}=new-log"
     assert (
         f"begins another log, {new}; this site has applied the log {old} through epoch 1" in held
         and advice in held

@@ -33,7 +33,7 @@ def decided(spark: Any, pair: Pair, match: str) -> None:
     """The sender holds the stream, and is told what it names."""
     with pytest.raises(WanError, match=match) as held:
         pair.send(spark)
-    found = re.search(r"--decide (orders@\d+=resync)`", str(held.value))
+    found = re.search(r"decide (orders@\d+=resync)`", str(held.value))
     assert found is not None, held.value
     pair.send(spark, decisions=parse_decisions([found[1]]))
 

@@ -469,7 +469,7 @@ def test_f48_a_restarted_log_of_a_user_stream_is_held_until_it_is_accepted() -> 
     found = plan(log, position(7))
     assert (found.held, found.new) == (1, [])
     assert f"this site has applied the log {A} through epoch 7" in str(found.cause)
-    assert f"receive --decide orders@{begun}=new-log" in str(found.cause)
+    assert f"wan decide orders@{begun}=new-log" in str(found.cause)
     log.accepts = {A}.__contains__
     assert plan(log, position(7)).held == 1
     log.accepts = {begun}.__contains__

@@ -346,7 +346,7 @@ def test_the_stream_goes_on_once_somebody_knows_that_there_was_no_restore() -> N
     def process() -> Ledger:
         return Ledger("seattle", "orders", store, clock=clock, accepts_gap=decided.__contains__)
 
-    with pytest.raises(TableReplacedError, match=r"--decide orders@5=no-restore"):
+    with pytest.raises(TableReplacedError, match=r"decide orders@5=no-restore"):
         ledger(store).catch_up(table)
     found = process()
     assert (found.catch_up(table), found.local_commits) == (2, 6)
@@ -354,7 +354,7 @@ def test_the_stream_goes_on_once_somebody_knows_that_there_was_no_restore() -> N
     for _ in range(3):
         table.put(None, time=clock())
     table.commits = table.commits[-1:]
-    with pytest.raises(TableReplacedError, match=r"--decide orders@9=no-restore"):
+    with pytest.raises(TableReplacedError, match=r"decide orders@9=no-restore"):
         process().catch_up(table)
 
 

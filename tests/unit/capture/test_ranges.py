@@ -131,7 +131,7 @@ def test_rows_of_another_site_hold_a_stream_to_sites_that_lack_them(
     with pytest.raises(
         ForwardingError,
         match="version 1 was written by a receiver .* "
-        f"not send them on to {lacking} .*--decide orders@1=dis",
+        f"not send them on to {lacking} .*decide orders@1=dis",
     ):
         plan(commits, published=0, addressees=addressees)
 
@@ -193,7 +193,7 @@ def test_commits_before_a_table_operation_are_sent_first() -> None:
 def test_a_table_operation_holds_the_stream_and_says_how_to_decide() -> None:
     """Fails when `on_table_operation` is ignored."""
     with pytest.raises(
-        TableOperationError, match=r"version 2 is a TRUNCATE.*--decide orders@2=distribute"
+        TableOperationError, match=r"version 2 is a TRUNCATE.*decide orders@2=distribute"
     ):
         plan(TRUNCATE, published=1)
 

@@ -24,7 +24,7 @@ HELD = SenderRecord(
     ORDERS,
     began=1,
     written=1,
-    held="orders: version 12 is a TRUNCATE. Decide once with `spark-wan send --decide "
+    held="orders: version 12 is a TRUNCATE. Decide once with `spark-wan decide "
     "orders@12=distribute` (or `=skip`)",
 )
 LOG = "b" * 32
@@ -92,8 +92,8 @@ def test_a_decision_of_a_receiver_is_about_what_it_holds(tmp_path: Path) -> None
     """Also of a stream of a query, about a log."""
     topology = world(tmp_path)
     for stream, cause in (
-        (ORDERS, "decide: `spark-wan receive --decide orders@13=no-restore`"),
-        (CLICKS, f"`spark-wan receive --decide clicks@{LOG}=new-log`"),
+        (ORDERS, "decide: `spark-wan decide orders@13=no-restore`"),
+        (CLICKS, f"`spark-wan decide clicks@{LOG}=new-log`"),
     ):
         log = log_of(topology, stream)
         publish(log, 1)

@@ -281,7 +281,7 @@ def test_f17_a_new_outbound_log_begins_once_the_user_says_so(chicago: Chicago) -
     chicago.forward()
     lost = chicago.forwarded()[0].log_id
     chicago.lose_log()
-    chicago.held(f"spark-wan receive --decide orders@{lost}=new-log")
+    chicago.held(f"spark-wan decide orders@{lost}=new-log")
     chicago.decisions = Decisions(new_logs=frozenset({lost}))
     chicago.forward()
     check_whole(chicago, [1, 2])
@@ -340,7 +340,7 @@ def test_an_inbound_log_of_a_user_stream_that_begins_anew_waits_for_the_user(
     chicago.send(1, **events)
     chicago.forward()
     begun = begin_anew(chicago, **events, start=True)
-    chicago.held(f"spark-wan receive --decide orders@{begun.log_id}=new-log")
+    chicago.held(f"spark-wan decide orders@{begun.log_id}=new-log")
     chicago.decisions = Decisions(new_logs=frozenset({begun.log_id}))
     assert chicago.forward().through(begun.log_id) == 1
     assert [each.epoch for each in chicago.forwarded()] == [1, 2]
@@ -397,7 +397,7 @@ def test_the_way_out_of_a_rewritten_inbound_log(chicago: Chicago) -> None:
     log.append(manifest(1, stream=INBOUND, first_version=10, last_version=19, **TO_CHICAGO))
     chicago.held("manifest 1 is not the one that was forwarded.*begin-anew")
     chicago.lose_log()
-    chicago.held(f"spark-wan receive --decide orders@{lost}=new-log")
+    chicago.held(f"spark-wan decide orders@{lost}=new-log")
     chicago.decisions = Decisions(new_logs=frozenset({lost}))
     chicago.forward()
     (begun,) = chicago.forwarded()

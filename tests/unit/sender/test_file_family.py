@@ -39,7 +39,7 @@ from spark_wan.state.checkpoints import StoredCheckpoints
 from spark_wan.steps import run
 from spark_wan.topology.ack_policy import AckPolicy
 
-WAY_OUT = re.compile(r"[Rr]estore|--decide|newLog|a copy|a place of its own")
+WAY_OUT = re.compile(r"[Rr]estore|decide|newLog|a copy|a place of its own")
 TIMEOUT = 60_000
 TURNS = 6
 

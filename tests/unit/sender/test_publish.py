@@ -652,7 +652,7 @@ def test_a_lost_history_does_not_empty_the_sites(what: str) -> None:
         site.source.most = 1 if what == "far behind" else None
         site.source.add("TRUNCATE")
         match = "Version 4 is a TRUNCATE"
-    site.held(HistoryLostError, match + r".*--decide orders@0=resync`\.")
+    site.held(HistoryLostError, match + r".*decide orders@0=resync`\.")
     site.decisions = Decisions(resyncs=frozenset((0,)))
     goes_over(site.published(), site.source.newest().version)
 
@@ -748,7 +748,7 @@ def test_f48_a_new_log_continues_after_what_the_lost_one_published() -> None:
     first = site.published()
     site.channel.trim_manifest(STREAM, 1)
     site.source.add()
-    site.held(LogGapError, f"is gone.*send --decide orders@{first.log_id}=new-log")
+    site.held(LogGapError, f"is gone.*wan decide orders@{first.log_id}=new-log")
     site.decisions = Decisions(new_logs=frozenset((first.log_id,)))
     second = site.published()
     assert (second.epoch, second.start, second.kind) == (1, False, CAPTURE)
@@ -797,7 +797,7 @@ def test_f48_a_source_is_compared_with_what_was_published(what: str, lost: bool)
         site.source.add()
     first = site.published()
     site.restart()
-    match = f"--decide orders@{first.last_version}=resync"
+    match = f"decide orders@{first.last_version}=resync"
     if what == "renamed":
         next_commit(site, "RENAME COLUMN", TOWN, **RENAMED)
         match = "city is named town now"
