@@ -369,7 +369,8 @@ def test_the_example_on_the_page_of_operations_is_what_is_shown(
     )
     sender = replace(
         SENDER,
-        held="orders: TRUNCATE in version 42. Decide: spark-wan decide orders@42=distribute or =skip.",
+        held="orders: TRUNCATE in version 42. Decide: spark-wan decide orders@42=distribute or "
+        "=skip.",
         held_since_ms=NOW - 2 * MINUTE,
     )
     orders = replace(FINE, sender=sender, sites=(SiteReport("chicago", 15),))
