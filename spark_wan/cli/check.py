@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -17,6 +17,10 @@ from spark_wan.units import parse_bytes, parse_seconds
 _DEFAULT = Limits()
 
 
+def _time(help: str) -> Any:
+    return typer.Option(parser=parsed(parse_seconds), metavar="TIME", help=help)
+
+
 def check(
     config: Config,
     site: Annotated[
@@ -24,11 +28,7 @@ def check(
     ] = None,
     behind: Annotated[
         float,
-        typer.Option(
-            parser=parsed(parse_seconds),
-            metavar="TIME",
-            help="Warn of a site that lacks a change which is older than this.",
-        ),
+        _time("Warn of a site that lacks a change which is older than this."),
     ] = _DEFAULT.behind,
     queue: Annotated[
         int | None,
@@ -40,19 +40,11 @@ def check(
     ] = None,
     history: Annotated[
         float,
-        typer.Option(
-            parser=parsed(parse_seconds),
-            metavar="TIME",
-            help="Warn if nothing of a table was captured for this long.",
-        ),
+        _time("Warn if nothing of a table was captured for this long."),
     ] = _DEFAULT.history,
     paused: Annotated[
         float,
-        typer.Option(
-            parser=parsed(parse_seconds),
-            metavar="TIME",
-            help="Warn of a stream that is paused for this long.",
-        ),
+        _time("Warn of a stream that is paused for this long."),
     ] = _DEFAULT.paused,
     dead_letters: Annotated[
         float,

@@ -142,7 +142,10 @@ class JsonOutput:
         self._print(
             {
                 "recorded": [asdict(each) for each in recorded],
-                "withdrawn": [_without(asdict(each), "early") for each in withdrawn],
+                "withdrawn": [
+                    {"table": each.table, "decision": each.decision, "changed": each.changed}
+                    for each in withdrawn
+                ],
             }
         )
 
@@ -632,10 +635,6 @@ def describe_applied(status: TableStatus) -> str:
     if status.local_commits:
         parts.append(f"{status.local_commits:,} commits by other writers")
     return _line(status.stream, parts, status.held)
-
-
-def _without(fields: dict[str, Any], name: str) -> dict[str, Any]:
-    return {each: value for each, value in fields.items() if each != name}
 
 
 def _moment(ms: int) -> str:

@@ -62,27 +62,38 @@ def decide(
         TopologyError: the site or a table is unknown.
         ChannelError, LedgerError: the state of the site cannot be read or written.
     """
-    answers = _answers(topology, site, [*decisions])
+    texts = [*decisions]
+    parsed, stored = parse_decisions(texts), _stored(topology, site)
+    reports = read_status(topology, site) if texts else []
+    answers = _answers(topology, site, texts, stored, reports)
     for each in answers:
         if each.changed and each.early and not early:
-            raise OptionError(f"decide: {each.decision}: {_why_early(topology, site, each.table)}")
-    for table, decided in parse_decisions(each.decision for each in answers).items():
-        _stored(topology, site).record(table, decided, by=who(), at=milliseconds())
+            raise OptionError(f"decide: {each.decision}: {_why_early(reports, site, each.table)}")
+    for table, decided in parsed.items():
+        stored.record(table, decided, by=who(), at=milliseconds())
     return answers
 
 
 def early_decisions(topology: Topology, site: str, decisions: Iterable[str]) -> list[str]:
     """Return those decisions about what is not held, that are not recorded yet. Raises as
     :func:`decide`, but for these."""
-    answers = _answers(topology, site, [*decisions])
+    texts = [*decisions]
+    if not texts:
+        return []
+    reports = read_status(topology, site)
+    answers = _answers(topology, site, texts, _stored(topology, site), reports)
     return [each.decision for each in answers if each.changed and each.early]
 
 
-def _answers(topology: Topology, site: str, decisions: Sequence[str]) -> list[DecisionAnswer]:
+def _answers(
+    topology: Topology,
+    site: str,
+    decisions: Iterable[str],
+    stored: StoredDecisions,
+    reports: Sequence[ChannelReport],
+) -> list[DecisionAnswer]:
     """Return what would become of decisions."""
-    parse_decisions(decisions)
-    stored, answers = _stored(topology, site), []
-    reports = read_status(topology, site) if decisions else []
+    answers = []
     for text in decisions:
         [(name, decided)] = parse_decisions([text]).items()
         before = stored.load(topology.table(name).name)
@@ -159,8 +170,7 @@ def _causes(reports: Iterable[ChannelReport], site: str) -> Iterator[str]:
                     yield each.cause
 
 
-def _why_early(topology: Topology, site: str, table: str) -> str:
-    reports = read_status(topology, site)
+def _why_early(reports: Sequence[ChannelReport], site: str, table: str) -> str:
     streams = [each for channel in reports for each in channel.streams if each.table == table]
     held = [*dict.fromkeys(_causes([ChannelReport("", tuple(streams))], site))]
     unread = [channel.url for channel in reports if channel.problem is not None]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from spark_wan.channels.registry import open_channel
@@ -13,7 +13,8 @@ from spark_wan.log.progress import acked_through
 from spark_wan.log.stream_log import StreamLog
 from spark_wan.topology.model import Topology
 from spark_wan.topology.signing import sending_trust
-from spark_wan.wire.control import AT_TIME, AT_VERSION, NEWEST, Control, Ending, WantedEnd
+from spark_wan.wire.ack import Ack
+from spark_wan.wire.control import AT_TIME, NEWEST, Control, WantedEnd
 from spark_wan.wire.manifest import Manifest
 
 LOOK_INTERVAL = 0.5
@@ -54,8 +55,8 @@ class EndWait:
 
     def __init__(self, topology: Topology, stream: Controlled) -> None:
         self.stream = stream
-        self._asked: Ending | None = None
-        """What was asked for last, by the control log."""
+        self._wanted = WantedEnd()
+        """What is asked for, by the control log."""
         self.log = log_of(topology, stream)
         self._last: Manifest | None = None
         """Of a stream that no sender captures: its newest epoch at the first look."""
@@ -63,7 +64,8 @@ class EndWait:
     def look(self, control: Control) -> StreamEnd:
         """Read how far it is with what is asked for now. A channel that does not answer is waited
         for, too."""
-        self._asked = control.end_of(self.stream.sender.name, self.stream.table.name)
+        ending = control.end_of(self.stream.sender.name, self.stream.table.name)
+        self._wanted = WantedEnd(ending=ending)
         try:
             return self._look()
         except WanError as error:
@@ -71,16 +73,17 @@ class EndWait:
 
     def _look(self) -> StreamEnd:
         newest = self._end_of_log()
-        ended = not self.stream.captured or WantedEnd(ending=self._asked).has_ended(newest)
+        ended = not self.stream.captured or self._wanted.has_ended(newest)
         if newest is None:
             waits_for = None if ended or self._has_nothing() else self._why_not_ended()
             return self._end(None, ended=waits_for is None, missing=(), waits_for=waits_for)
         served = [site for site in newest.addressees if site in self.stream.addressees]
-        acked = acked_through(newest, self.log.acks(), served, log_read_first=True)
+        acks = self.log.acks()
+        acked = acked_through(newest, acks, served, log_read_first=True)
         unnamed = sorted({*self.stream.addressees} - {*newest.addressees})
         missing = tuple(sorted(site for site in served if acked[site] < newest.epoch))
         reasons = [self._why_beyond(newest)] if ended else [self._why_not_ended()]
-        reasons += self._why_missing(missing, newest)
+        reasons += self._why_missing(missing, newest, acks)
         reasons += [
             f"{site} is not known to the sender yet: have it read the topology again (SIGHUP)"
             for site in unnamed
@@ -101,32 +104,27 @@ class EndWait:
     def _has_nothing(self) -> bool:
         """Whether the sender says that a stream without epochs has nothing to send. Before a point
         that is to come, something may come."""
-        end = self._asked.end if self._asked is not None else None
-        if end is None or end.kind != NEWEST:
+        ending, end = self._wanted.ending, self._wanted.end
+        if ending is None or end is None or end.kind != NEWEST:
             return False
         record = sender_record(self.log.channel, self.stream.stream)
         if record is None or record.held is not None:
             return False
-        asked = self._asked.generation if self._asked is not None else 0
-        return record.control >= asked and not record.epoch and not record.waiting
+        return record.control >= ending.generation and not record.epoch and not record.waiting
 
     def _why_beyond(self, newest: Manifest) -> str:
         """Return that more was sent than was asked for; empty: it was not."""
-        end = self._asked.end if self._asked is not None else None
-        time = newest.clock.time if newest.clock is not None else 0
-        is_beyond = end is not None and (
-            (end.kind == AT_VERSION and newest.last_version > end.point)
-            or (end.kind == AT_TIME and time > end.point)
-        )
-        if end is None or not is_beyond:
+        end = self._wanted.end
+        if end is None or not end.is_passed_by(newest):
             return ""
         if end.kind == AT_TIME:
             return f"it has version {newest.last_version}, which is later than it was to end"
         return f"it has version {newest.last_version}, which is behind {end.point}"
 
     def _why_not_ended(self) -> str:
-        if self._asked is None or self._asked.end is None:
-            by = f" by {self._asked.by}" if self._asked is not None else ""
+        if self._wanted.end is None:
+            ending = self._wanted.ending
+            by = f" by {ending.by}" if ending is not None else ""
             return f"it was resumed{by}, and goes on"
         last = last_pause(self.log.channel, self.stream.stream)
         if last is not None and last.until is None:
@@ -142,8 +140,9 @@ class EndWait:
         through = "nothing is sent" if record.through is None else f"version {record.through}"
         return f"the sender of {site} has not ended it: {through} so far{waiting}"
 
-    def _why_missing(self, missing: tuple[str, ...], newest: Manifest) -> Iterator[str]:
-        acks = self.log.acks() if missing else {}
+    def _why_missing(
+        self, missing: Sequence[str], newest: Manifest, acks: Mapping[str, Ack]
+    ) -> Iterator[str]:
         for site in missing:
             ack = acks.get(site)
             record = receiver_record(self.log.channel, self.stream.stream, site)

@@ -116,8 +116,8 @@ def drain(
     timeout: float = 600.0,
     progress: Callable[[Sequence[StreamEnd]], None] | None = None,
 ) -> ControlAnswer:
-    """Have the senders of a site send what is committed now, and then nothing more until somebody
-    resumes the streams; and wait until all sites have it.
+    """Have the senders of a site send what is committed when they notice the request, and then
+    nothing more until somebody resumes the streams; and wait until their remotes have it.
 
     It holds across restarts. What is paused is resumed. A query of yours is not stopped, and
     neither is what the site forwards: of those, this waits for what is in the channel now.
@@ -212,8 +212,6 @@ def _waited(
     log = ControlLog(here.state, here.storage)
     _, control = log.read()
     while True:
-        with suppress(WanError):  # what was asked for before is waited for
-            _, control = log.read()
         ends = tuple(in_order(partial(EndWait.look, control=control), waits))
         if progress is not None:
             progress(ends)
@@ -221,6 +219,8 @@ def _waited(
         if all(each.arrived for each in ends) or left <= 0:
             return replace(answer, ends=ends)
         time.sleep(min(LOOK_INTERVAL, left))
+        with suppress(WanError):  # what was asked for before is waited for
+            _, control = log.read()
 
 
 def _ask(
@@ -271,13 +271,12 @@ def _ask(
         is_new = is_lost or verb == DRAIN or (verb == RESUME and has_ended)
         return following if is_new or following.meaning != control.meaning else None
 
-    pauses = _pauses(log.read()[1], streams)
+    unpaused = _pauses(log.read()[1], streams) if verb in (DRAIN, STOP) else ()
     changed = log.add(decide, max(least, least_end))
     enforcer.enforce()
     # A query goes on, and so does what is forwarded.
     asked = [each for each in streams if not each.is_copy and (each.captured or verb != STOP)]
     names = tuple(each.stream for each in asked)
-    unpaused = () if verb in (PAUSE, RESUME) else pauses
     generation = log.read()[0]
     return ControlAnswer(verb, here.name, names, changed, generation, unpaused=unpaused)
 
@@ -318,18 +317,13 @@ def _newest(
 def _check_is_ahead(end: End | None, newest: Sequence[tuple[Controlled, Manifest]]) -> None:
     """Raise OptionError where a stream was published beyond the point with which it is to end."""
     for _, last in newest:
-        times = [commit["time"] for commit in last.commits]
-        time = max(times, default=0 if last.clock is None else last.clock.time)
-        if end is not None and end.kind == AT_VERSION and last.last_version > end.point:
-            what = f"version {end.point}"
-        elif end is not None and end.kind == AT_TIME and time > end.point:
-            what = "a commit before that time"
-        else:
-            continue
-        raise OptionError(
-            f"stop: {last.stream} was published through version {last.last_version} already, so it "
-            f"cannot end with {what}. To end it now, run `spark-wan drain`."
-        )
+        if end is not None and end.is_passed_by(last):
+            at_time = "a commit before that time"
+            what = at_time if end.kind == AT_TIME else f"version {end.point}"
+            raise OptionError(
+                f"stop: {last.stream} was published through version {last.last_version} already, "
+                f"so it cannot end with {what}. To end it now, run `spark-wan drain`."
+            )
 
 
 def _streams(topology: Topology, site: str, scope: Scope) -> list[Controlled]:

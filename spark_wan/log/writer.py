@@ -103,6 +103,8 @@ class LogWriter:
     keeps_frames: bool = False
     """The frames are written once, before the path: a refused manifest is tried again with them.
     Otherwise each try writes its own."""
+    check: Callable[[Manifest], None] = lambda manifest: None
+    """Called right before a manifest is appended, which an error prevents."""
     refused: int = 0
     """How often the channel has refused the next manifest of the log at its present length."""
     _refused_at: int = -1
@@ -207,19 +209,31 @@ class LogWriter:
 
         Raises StaleWriteError when a sweep may take the frames before the manifest names them, and
         ManifestExists as :meth:`StreamLog.append` does, or when this process was frozen in it for
-        so long that they were swept. The frames of a refused manifest are removed, unless this
-        writer keeps them."""
+        so long that they were swept; and what :attr:`check` raises. The frames of a refused
+        manifest are removed, unless this writer keeps them."""
+        self._checked(manifest)
         try:
             return self._append_in_time(manifest, began)
         except (ManifestExists, StaleWriteError) as error:
             if not self.keeps_frames:
-                paths = [frame.path for frame in manifest.frames]
-                self.log.channel.trim_frames(self.log.stream, paths)
+                self._remove_frames(manifest)
             elif isinstance(error, ManifestExists) and not are_there(self.log, manifest.frames):
                 # The append may have counted all the same, and the epoch may be acked and trimmed
                 # since: then its frames are gone.
                 raise self._stale() from None
             raise
+
+    def _checked(self, manifest: Manifest) -> None:
+        try:
+            self.check(manifest)
+        except Exception:
+            with suppress(WanError):  # the sweep takes them then
+                self._remove_frames(manifest)
+            raise
+
+    def _remove_frames(self, manifest: Manifest) -> None:
+        paths = [frame.path for frame in manifest.frames]
+        self.log.channel.trim_frames(self.log.stream, paths)
 
     def _append_in_time(self, manifest: Manifest, began: int) -> Manifest:
         log, since = self.log, self.clock()

@@ -294,8 +294,9 @@ class OutboundStream(Activity):
             self._collect_acks(spark, max_age=ACK_POLL_INTERVAL)
             assert self._through is not None
             assert self.publisher is not None
-            is_done = published is None or published.last_version >= self._through
-            if is_done and not (published is not None and self.publisher.may_end):
+            if published is None:
+                return None
+            if published.last_version >= self._through and not self.publisher.may_end:
                 return None
         return Next(0.0 if published is not None else self.pace.wait())
 

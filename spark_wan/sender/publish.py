@@ -197,6 +197,9 @@ class Publisher:
     """Reads what the operators of the site want of the stream. Raises WanError."""
     wanted_before: Callable[[], WantedEnd] = WantedEnd
     """Returns what they wanted when it was read last, by whomever. Costs no request."""
+    control: int = 0
+    """The highest generation of the site's control log that a round has seen, in it or in the
+    stream's log."""
     _ended: Manifest | None = None
     """The end of the log, if an operator has ended the stream there."""
     _end: EndPoint | None = None
@@ -205,8 +208,6 @@ class Publisher:
     """The request by which a stream ended that has sent nothing: it has no log to say so."""
     _read: tuple[int, Sequence[Commit]] = 0, ()
     """When the history was read last, and what it had above what is published."""
-    _control: int = 0
-    """The highest generation of the control log that was seen in it or in the stream's log."""
     _published: PublishedState | None = None
     """By the log; or, where a new one begins in place of a lost one, by the checkpoint."""
     _lost_requests: set[int] = field(default_factory=set)
@@ -224,7 +225,9 @@ class Publisher:
             f"run `spark-wan decide {self.settings.table}@{{log}}={NEW_LOG}`",
             lambda lost: lost in self.decisions().new_logs,
         )
-        self._writer = LogWriter(self.log, self.checkpoints, self.clock, new_log)
+        self._writer = LogWriter(
+            self.log, self.checkpoints, self.clock, new_log, check=self._check_before_end
+        )
 
     @property
     def waiting(self) -> int:
@@ -247,8 +250,7 @@ class Publisher:
     @property
     def is_to_end(self) -> bool:
         """Whether an operator wants it to end, and it has not, as far as is known."""
-        ending = self.wanted_before().ending
-        return ending is not None and ending.end is not None and not self.has_ended
+        return self.wanted_before().end is not None and not self.has_ended
 
     @property
     def may_end(self) -> bool:
@@ -261,12 +263,7 @@ class Publisher:
         ending = self.wanted_before().ending
         if ending is not None and ending.end is not None:
             return EndRequest(ending.by, ending.end.kind, ending.end.point)
-        return EndRequest(f"request {self._control}", "") if self.has_ended else None
-
-    @property
-    def control(self) -> int:
-        """The highest generation of the site's control log that a round has seen."""
-        return self._control
+        return EndRequest(f"request {self.control}", "") if self.has_ended else None
 
     def is_quiet(self) -> bool:
         """Whether a round would find nothing to publish, as far as the source shows at a glance."""
@@ -325,7 +322,7 @@ class Publisher:
     def _ends(self, last: Manifest | None, wanted: WantedEnd) -> bool:
         """Take note of where the stream is to end, and return whether it has ended there."""
         before = last.control if last is not None else 0
-        self._control = max(wanted.generation, before)
+        self.control = max(wanted.generation, before)
         self._ended = last if wanted.has_ended(last) else None
         ending = wanted.ending
         if self._ended is not None or ending is None or ending.end is None:
@@ -362,9 +359,10 @@ class Publisher:
             self._check_end_allows_copies(SourceError(f"{self.settings.table}: its log was lost."))
             return (yield from self._add(end, self._resync(end), self.clock()))
         planned = self._plan()
-        ends = planned is None and end.last is not None and self._is_at_end()
-        if planned is None and end.last is None and self._end is not None and self._is_at_end():
-            self._ended_empty = self._end.ending
+        ends = planned is None and self._is_at_end()
+        if ends and end.last is None:
+            assert self._end is not None
+            self._ended_empty, ends = self._end.ending, False
         if planned is None and not new_sites and not ends:
             return None
         yield QUIET_PLANNED if planned is None else self._step_of(planned)
@@ -374,7 +372,7 @@ class Publisher:
         if ends:
             manifest = self._ending_after(end)
         elif manifest is None and end.last is not None and new_sites:
-            manifest = self._writer.without_rows(end.last, self.settings, control=self._control)
+            manifest = self._writer.without_rows(end.last, self.settings, control=self.control)
         return None if manifest is None else (yield from self._add(end, manifest, began))
 
     def _is_at_end(self) -> bool:
@@ -387,18 +385,15 @@ class Publisher:
         return self._end is not None and self._end.may_be_reached(through, self.clock())
 
     def _check_before_end(self, manifest: Manifest) -> None:
-        """Raise EndMovedError where a request that came while frames were written ends the stream
-        before them. What is written is removed then."""
-        wanted = self.wanted()
-        ending = wanted.ending
+        """Raise EndMovedError where a request that came while frames were written, which may take
+        hours, ends the stream before them."""
+        ending = self.wanted().ending
         if manifest.end or ending is None or ending.end is None:
             return
         point = EndPoint.of(ending, self._end, self.source)
         commit = self.source.commit(manifest.last_version)
         if commit is None or point.may_follow(commit):
             return
-        paths = [frame.path for frame in manifest.frames]
-        self.log.channel.trim_frames(self.log.stream, paths)
         raise EndMovedError(
             f"{self.settings.stream}: it is to end with {point}, as {ending.by} has asked, before "
             f"version {manifest.last_version}, which was captured meanwhile"
@@ -413,8 +408,6 @@ class Publisher:
     def _add(self, end: LogEnd, manifest: Manifest, began: int) -> Steps[Manifest]:
         """Append a manifest whose frames were written after ``began``."""
         yield "publish.4 frames-written"
-        # Here, and not before: the frames of a large table take their time.
-        self._check_before_end(manifest)
         manifest = self._writer.append(manifest, began)
         self._quiet.record_at = None
         yield "publish.5 manifest-added"
@@ -499,7 +492,7 @@ class Publisher:
             frames=(),
             disjoint=True,
             clock=clock,
-            control=self._control,
+            control=self.control,
         )
 
     def _check_is_above(self, table_id: str, commit: Commit) -> None:
@@ -750,7 +743,7 @@ class Publisher:
             frames=captured.frames,
             disjoint=captured.disjoint,
             clock=stamped.clock,
-            control=self._control,
+            control=self.control,
         )
 
     def _clock_before(self, commit: Commit) -> TableClock | None:

@@ -31,7 +31,7 @@ from typing import Any, Protocol
 
 from spark_wan.capture.ranges import CaptureResult, Part
 from spark_wan.channels.base import write_of
-from spark_wan.delta.commits import Commit, is_same_commit
+from spark_wan.delta.commits import is_same_commit
 from spark_wan.errors import (
     LedgerError,
     SchemaError,
@@ -143,26 +143,22 @@ class PublishedTable:
     is_source = True
 
     def cut(self) -> Cut:
-        table_id, commit = self.source.table_id(), self._newest()
+        last, wanted = self.published.newest_manifest(), self.wanted()
+        table_id, commit = self.source.table_id(), self.source.newest()
+        if last is not None and wanted.has_ended(last) and commit.version > last.last_version:
+            # The last one that was sent, if its rows can still be read.
+            commit = self.source.commit(last.last_version) or commit
         schema = self.source.schema_at(commit.version)
         vector = ((self.settings.origin, table_id, ALL_ROWS, commit.version),)
         read = VersionRef(table_id, commit.version, commit.identity)
         cut = Cut(table_id, commit.version, commit.identity, schema, vector, read)
-        self._check_published(cut)
+        self._check_published(cut, last, wanted)
         return cut
-
-    def _newest(self) -> Commit:
-        """Return the newest commit that a copy may have: where the stream has ended, the last one
-        that was sent, if its rows can still be read."""
-        newest, last = self.source.newest(), self.published.newest_manifest()
-        if last is None or not self.wanted().has_ended(last) or newest.version <= last.last_version:
-            return newest
-        return self.source.commit(last.last_version) or newest
 
     def check(self, cut: Cut) -> None:
         last = self.published.newest_manifest()
         if last is not None:  # somebody may have asked for an end meanwhile
-            self._check_not_ended(cut, last)
+            self._check_not_ended(cut, last, self.wanted())
         commit = self.source.commit(cut.version)
         if self.source.table_id() != cut.table_id or (
             commit is not None and not is_same_commit(commit.identity, cut.identity)
@@ -178,10 +174,10 @@ class PublishedTable:
     def write(self, cut: Cut, header: FrameHeader, part: Part) -> CaptureResult:
         return self.source.snapshot(cut.version, cut.schema, header, part)
 
-    def _check_published(self, cut: Cut) -> None:
+    def _check_published(self, cut: Cut, last: Manifest | None, wanted: WantedEnd) -> None:
         """Check that the source is the table, and in the state, that the log of its events
         knows."""
-        table, last = self.settings.table, self.published.newest_manifest()
+        table = self.settings.table
         if last is None:
             # The stream may begin with a snapshot, or at a version: a copy would not fit before it.
             raise SourceUnreadableError(
@@ -199,20 +195,17 @@ class PublishedTable:
                 f"{table}: no copy is served: the source is not the table, or not in the state, "
                 "that was published, or has other keys. The stream of its events says what to do."
             )
-        self._check_not_ended(cut, last)
+        self._check_not_ended(cut, last, wanted)
         if cut.version > last.last_version:
             self._check_no_operation(last.last_version)
 
-    def _check_not_ended(self, cut: Cut, last: Manifest) -> None:
+    def _check_not_ended(self, cut: Cut, last: Manifest, wanted: WantedEnd) -> None:
         """Check that nothing is in the rows that is behind an end of the stream."""
-        wanted, commit = self.wanted(), self.source.commit(cut.version)
-        ending = wanted.ending
-        if wanted.has_ended(last):
-            is_behind = cut.version > last.last_version
-        elif ending is not None and ending.end is not None and ending.end.kind == NEWEST:
-            is_behind = cut.version > last.last_version  # until it has ended, nobody knows where
-        elif ending is not None and ending.end is not None and commit is not None:
-            is_behind = not EndPoint(ending, ending.end).may_follow(commit)
+        commit, ending, end = self.source.commit(cut.version), wanted.ending, wanted.end
+        if wanted.has_ended(last) or (end is not None and end.kind == NEWEST):
+            is_behind = cut.version > last.last_version  # of a drain, nobody knows yet where
+        elif ending is not None and end is not None and commit is not None:
+            is_behind = not EndPoint(ending, end).may_follow(commit)
         else:
             is_behind = False
         if is_behind:

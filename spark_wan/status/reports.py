@@ -514,9 +514,8 @@ class StatusReader:
             return None  # what a query writes, or a site forwards, goes on
         control = self._control_of(reading.sender.site) if planned is not None else None
         if control is not None:
-            ending = control.end_of(reading.sender.name, newest.table)
-            has_ended = WantedEnd(ending=ending).has_ended(newest)
-            end = ending.end if ending is not None else None
+            wanted = WantedEnd(ending=control.end_of(reading.sender.name, newest.table))
+            has_ended, ending, end = wanted.has_ended(newest), wanted.ending, wanted.end
             if end is None and not has_ended:
                 return None
             asked = EndRequest("", "")

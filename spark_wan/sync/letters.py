@@ -19,6 +19,10 @@ from spark_wan.wire.handled import DISCARDED, REPLAYED, Handled, LetterKey
 from spark_wan.wire.ledger import DeadLetter
 
 
+def key_of(letter: DeadLetter) -> LetterKey:
+    return letter.side, letter.stream, letter.event_id
+
+
 @dataclass(frozen=True)
 class Letter:
     """A dead letter, and what was done about it."""
@@ -29,7 +33,7 @@ class Letter:
 
     @property
     def key(self) -> LetterKey:
-        return self.letter.side, self.letter.stream, self.letter.event_id
+        return key_of(self.letter)
 
 
 @dataclass(frozen=True)
@@ -71,9 +75,8 @@ def letters(
         LedgerError, ChannelError: the ledger or the state cannot be read.
         WanError: ``deltalake`` is not installed.
     """
-    found = [Letter(each, None) for each in dead_letters(topology, site, table)]
     done = _handled(topology, site).load()
-    found = [Letter(each.letter, _done_about(each, done)) for each in found]
+    found = [Letter(each, _done_about(each, done)) for each in dead_letters(topology, site, table)]
     return [
         each
         for each in found
@@ -84,10 +87,10 @@ def letters(
     ]
 
 
-def _done_about(each: Letter, done: Mapping[LetterKey, Handled]) -> Handled | None:
+def _done_about(letter: DeadLetter, done: Mapping[LetterKey, Handled]) -> Handled | None:
     """Return what was done about a letter. One that was recorded later is another one: an event
     that was refused again."""
-    handled, at = done.get(each.key), each.letter.at
+    handled, at = done.get(key_of(letter)), letter.at
     return handled if handled is None or at is None or at <= handled.at else None
 
 

@@ -43,7 +43,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from spark_wan.errors import LedgerError, NewerRecordError
 from spark_wan.wire.manifest import Manifest
@@ -71,31 +71,30 @@ class Scope:
         return len(senders - {None}) < 2 and len(tables - {None}) < 2
 
 
-class Scoped(Protocol):
+@dataclass(frozen=True)
+class Scoped:
     """What is wanted of the streams of a scope."""
 
+    sender: str | None
+    table: str | None
+
     @property
-    def scope(self) -> Scope: ...
+    def scope(self) -> Scope:
+        return Scope(self.sender, self.table)
 
 
 S = TypeVar("S", bound=Scoped)
 
 
 @dataclass(frozen=True)
-class Rule:
+class Rule(Scoped):
     """Whether the streams of a scope are paused."""
 
-    sender: str | None
-    table: str | None
     paused: bool
     capture: bool
     generation: int
     by: str
     at: int
-
-    @property
-    def scope(self) -> Scope:
-        return Scope(self.sender, self.table)
 
 
 @dataclass(frozen=True)
@@ -105,21 +104,24 @@ class End:
     kind: str
     point: int = 0
 
+    def is_passed_by(self, last: Manifest) -> bool:
+        """Whether a log that ends with ``last`` goes beyond it. The newest version is not known
+        here."""
+        if self.kind == AT_TIME:
+            times = [commit["time"] for commit in last.commits]
+            known = last.clock.time if last.clock is not None else 0
+            return max(times, default=known) > self.point
+        return self.kind == AT_VERSION and last.last_version > self.point
+
 
 @dataclass(frozen=True)
-class Ending:
+class Ending(Scoped):
     """Where the streams of a scope end."""
 
-    sender: str | None
-    table: str | None
     end: End | None
     generation: int
     by: str
     at: int
-
-    @property
-    def scope(self) -> Scope:
-        return Scope(self.sender, self.table)
 
 
 @dataclass(frozen=True)
@@ -130,6 +132,11 @@ class WantedEnd:
     """The number of the newest entry in the control log."""
     ending: Ending | None = None
     """The last request for an end, or for going on behind one; None: there was none."""
+
+    @property
+    def end(self) -> End | None:
+        """Where it is to end; None: it goes on."""
+        return self.ending.end if self.ending is not None else None
 
     def has_ended(self, last: Manifest | None) -> bool:
         """Whether an operator has ended the log that ends with ``last``, and nobody has asked for

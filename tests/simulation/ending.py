@@ -3,20 +3,17 @@ the control log."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from typing import Any
 
-from hypothesis import note
 from hypothesis import strategies as st
 from hypothesis.stateful import rule
 
-from simulation.channels import WatchedChannel
-from simulation.family import topology
 from simulation.machine import SENDING, SMALL, Replication, chosen
 from simulation.processes import Sending
 from simulation.sources import SourceTable
-from simulation.world import MINUTE, Conditions, World
+from simulation.world import MINUTE, World
 from spark_wan.sender.ending import LATE_COMMITS
-from spark_wan.topology.model import Stream, Topology
+from spark_wan.topology.model import Stream
 from spark_wan.wire.control import AT_TIME, AT_VERSION, NEWEST, End, Ending, WantedEnd
 from spark_wan.wire.manifest import Manifest
 
@@ -27,20 +24,14 @@ ROUNDS = 60
 class EndWorld(World):
     """A world with a control log at each site."""
 
-    def __init__(
-        self,
-        topology: Topology,
-        conditions: Conditions,
-        note: Callable[[str], None],
-        channels: type[WatchedChannel] = WatchedChannel,
-    ) -> None:
+    def __init__(self, *of: Any) -> None:
+        super().__init__(*of)
         self.asked: dict[str, WantedEnd] = {}
         """Stream -> what the control log says of it."""
         self.generation = 0
         """Of the log: the number of its newest entry."""
         self.highest: dict[str, int] = {}
         """Stream -> the highest number of a request about it that there ever was."""
-        super().__init__(topology, conditions, note, channels)
 
     @property
     def captured(self) -> list[str]:
@@ -151,17 +142,8 @@ class Ended(Replication):
 
     shapes = SMALL
     kinds = ("keyed", "keyless")
+    worlds = EndWorld
     world: EndWorld
-
-    def made(
-        self,
-        shape: str | int,
-        kinds: tuple[str, str],
-        snapshot: bool,
-        conditions: Conditions,
-        sync: str,
-    ) -> World:
-        return EndWorld(topology(shape, kinds, snapshot, sync), conditions, note, self.channels)
 
     @rule(of=CAPTURED, point=st.integers(0, 3), kind=st.sampled_from([NEWEST, AT_VERSION, AT_TIME]))
     def a_stream_is_to_end(self, of: str, point: int, kind: str) -> None:

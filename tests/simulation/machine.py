@@ -151,6 +151,7 @@ class Replication(RuleBasedStateMachine):
     syncs: Any = st.just("manual")
     """Strategy for when sites ask for copies."""
     channels: type[WatchedChannel] = WatchedChannel
+    worlds: type[World] = World
     world: World
 
     def __init__(self) -> None:
@@ -206,7 +207,7 @@ class Replication(RuleBasedStateMachine):
         conditions: Conditions,
         sync: str,
     ) -> World:
-        return World(topology(shape, kinds, snapshot, sync), conditions, note, self.channels)
+        return self.worlds(topology(shape, kinds, snapshot, sync), conditions, note, self.channels)
 
     def advance(self, name: str, steps: int | None = None) -> bool:
         return self.world.advance(self.world.tasks[name], steps)

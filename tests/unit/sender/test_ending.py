@@ -12,7 +12,7 @@ from publishing import Site
 from seeds import seed
 
 from spark_wan.delta.commits import Commit
-from spark_wan.errors import HistoryLostError, SourceError, SourceUnreadableError
+from spark_wan.errors import ChannelError, HistoryLostError, SourceError, SourceUnreadableError
 from spark_wan.sender.acks import AckManager
 from spark_wan.sender.ending import LATE_COMMITS
 from spark_wan.sender.publish import Glance
@@ -337,6 +337,23 @@ def test_an_end_that_is_asked_for_during_a_capture_counts(start: int | None) -> 
     assert ended(site) == (2, 2, 1)
     named = {frame.path for n in site.log.epochs() for frame in site.log.read(n).frames}
     assert {path for path, _ in site.channel.frames(STREAM)} == named
+
+
+def test_f55_a_state_that_does_not_answer_leaves_no_frames() -> None:
+    """What is wanted is read once they are written, and the round is tried again and again. Fails
+    when each try of a large capture stays until it is swept."""
+    site = Site()
+
+    def refused() -> WantedEnd:
+        raise ChannelError("no route to the state")
+
+    site.publisher.wanted = refused
+    for _ in range(2):
+        with pytest.raises(ChannelError, match="no route"):
+            site.round()
+    assert site.channel.frames(STREAM) == [] and site.log.epochs() == []
+    site.restart()
+    assert site.published().frames
 
 
 def test_a_drain_that_is_asked_for_during_a_capture_keeps_it() -> None:
