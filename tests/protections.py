@@ -1153,8 +1153,14 @@ GUARDS = {
     [receivers record removed]
     test_a_removed_stream_leaves_nothing[memory]
     ObjectChannel.remove
-    - ("log", "frames", "receivers", "acks")
+    - ("log", "frames", "receivers", "refused", "acks")
     + ("log", "frames", "acks")
+
+    [refused events removed]
+    test_a_removed_stream_leaves_nothing[memory]
+    ObjectChannel.remove
+    - ("log", "frames", "receivers", "refused", "acks")
+    + ("log", "frames", "receivers", "acks")
 
     [one channel per process]
     test_a_channel_can_be_pickled_for_tasks[memory]
@@ -2741,9 +2747,93 @@ GUARDS = {
 
     [letters, none overlooked]
     unit/sync/test_letters.py::test_letters_are_chosen_by_table_time_and_cause
-    letters
-    - since is None or each.letter.at is None or each.letter.at >= since
-    + since is None or (each.letter.at is not None and each.letter.at >= since)
+    Chosen.has
+    - self.since is None or letter.at is None or letter.at >= self.since
+    + self.since is None or (letter.at is not None and letter.at >= self.since)
+
+    [refused, told first]
+    unit/apply/test_applier.py::test_the_sender_is_told_of_dead_letters_before_the_ack_counts_them
+    TableApplier._ack
+    - ack.dead_letters > (before.dead_letters if before is not None else 0)
+    + False
+
+    [refused, told once]
+    unit/apply/test_applier.py::test_the_sender_is_told_of_dead_letters_before_the_ack_counts_them
+    TableApplier._ack
+    - ack.dead_letters > (before.dead_letters if before is not None else 0)
+    + ack.dead_letters > 0
+
+    [refused, told after the ack was lost]
+    unit/apply/test_applier.py::test_the_sender_is_told_of_dead_letters_before_the_ack_counts_them
+    TableApplier._ack
+    - ack.dead_letters > (before.dead_letters if before is not None else 0)
+    + before is not None and ack.dead_letters > before.dead_letters
+
+    [refused, bounded]
+    unit/wire/test_refused_record.py::test_a_record_has_as_many_of_the_newest_as_fit
+    RefusedEvents.of_letters
+    - len(record.encode()) > MOST_BYTES
+    + False
+
+    [refused, whole rows]
+    unit/wire/test_refused_record.py::test_a_long_row_is_left_out_whole
+    RefusedEvent.of
+    - letter.row if len(letter.row) <= MOST_CHARACTERS else None
+    + letter.row[:MOST_CHARACTERS]
+
+    [refused, signed]
+    unit/wire/test_refused_record.py::test_only_the_site_itself_is_believed
+    RefusedEvents.of
+    - record._check_signed(data, keys)
+    + pass
+
+    [refused, signed by the site]
+    unit/wire/test_refused_record.py::test_only_the_site_itself_is_believed
+    RefusedEvents._check_signed
+    - self.signature is None or self.signature.site != self.site
+    + self.signature is None
+
+    [refused, printable]
+    unit/wire/test_refused_record.py::test_texts_are_those_that_a_terminal_may_show
+    RefusedEvent.printable
+    - printable(self.cause)
+    + self.cause
+
+    [refused, handled at the site alone]
+    unit/sync/test_letters.py::test_a_letter_that_was_handled_is_taken_out_of_what_the_sender_lists
+    _check_here
+    - [each for each in chosen if each.site not in ("", site)]
+    + []
+
+    [refused, no longer listed]
+    unit/sync/test_letters.py::test_a_letter_that_was_handled_is_taken_out_of_what_the_sender_lists
+    _tell_senders
+    - before is not None and (after := before.without(done)) != before
+    + before is not None and (after := before) is None
+
+    [refused, one that cannot be read]
+    unit/sync/test_letters.py::test_what_cannot_be_told_is_said
+    reported
+    - problems[told] = None
+    + pass
+
+    [refused, news in the log]
+    unit/sender/test_acks.py::test_b36_the_log_names_an_event_that_a_site_could_not_apply
+    AckManager._log_refused
+    - count - before.get(site, 0) if before is not None else 0
+    + count
+
+    [refused, holds up nothing]
+    integration/test_refused_events.py::test_b36_the_sender_can_name_each_event_that_failed
+    RefusedReporter.__call__
+    - WanError
+    + ValueError
+
+    [refused, only open ones]
+    integration/test_refused_events.py::test_b36_the_sender_can_name_each_event_that_failed
+    RefusedReporter._open
+    - done_about(each, done) is None
+    + True
 
     [letters, of copies]
     unit/apply/test_applier.py::test_the_ack_counts_dead_letters_of_copies
@@ -2801,7 +2891,7 @@ GUARDS = {
 
     [letters, one that comes again]
     unit/sync/test_letters.py::test_a_letter_that_comes_again_is_a_new_one
-    _done_about
+    done_about
     - handled is None or at is None or at <= handled.at
     + True
 

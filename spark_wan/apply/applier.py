@@ -135,6 +135,9 @@ class TableApplier:
     """The sites that write the table, by the topology; None: any site."""
     synchronizer: Synchronizer | None = None
     """Asks for a copy when the site needs one; None: people do."""
+    tell_refused: Callable[[], None] = lambda: None
+    """Tells the sender which events could not be applied. Called when there are more of them,
+    before the ack that counts them."""
     _answer: SiteAck = field(init=False)
     _inbound: InboundLog = field(init=False)
     _recorder: Recorder = field(init=False)
@@ -410,6 +413,8 @@ class TableApplier:
             working=working,
             needs=need,
         )
+        if ack.dead_letters > (before.dead_letters if before is not None else 0):
+            self.tell_refused()
         self._answer.report_applied(ack, before)
 
     def _dead_letters(self, before: Ack | None) -> int:

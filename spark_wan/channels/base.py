@@ -33,8 +33,8 @@ def write_of(path: str) -> str:
     return path.rpartition("/")[2][:_WRITE_DIGITS]
 
 
-Kind = Literal["head", "again", "pause", "ack", "sender", "receiver"]
-BY_SITE: tuple[Kind, ...] = ("ack", "receiver")
+Kind = Literal["head", "again", "pause", "ack", "sender", "receiver", "refused"]
+BY_SITE: tuple[Kind, ...] = ("ack", "receiver", "refused")
 """Kinds of which a stream has one note for each site."""
 
 
@@ -42,11 +42,11 @@ class Note(NamedTuple):
     """The name of a small object of a stream that is replaced as a whole."""
 
     kind: Kind
-    """The newest epoch, an announcement, a pause, a site's ack, or what the sender or a receiver
-    says of itself."""
+    """The newest epoch, an announcement, a pause, a site's ack, what the sender or a receiver says
+    of itself, or which events a site could not apply."""
     stream: str
     site: str = ""
-    """Of an ack, and of a receiver."""
+    """Of the kinds in :data:`BY_SITE`."""
 
 
 class Version(NamedTuple):

@@ -9,6 +9,7 @@
     acks/<stream>/<site>.json                   the newest ack of each site
     senders/<stream>.json                       the sender's record
     receivers/<stream>/<site>.json              the receiver's record
+    refused/<stream>/<site>.json                events that a site could not apply
     wan-writable, wan-clock-<32 hex digits>     probes: there for a moment, or left by a crash
 
 ``<attempt>`` is 32 hexadecimal digits: the first 16 name the write, the others one attempt of one
@@ -59,6 +60,7 @@ _NOTES: dict[Kind, str] = {
     "ack": "acks/{}/{}.json",
     "sender": "senders/{}.json",
     "receiver": "receivers/{}/{}.json",
+    "refused": "refused/{}/{}.json",
 }
 _NOTE = {
     kind: re.compile(re.escape(path).replace(r"\{\}", "([^/]+)")) for kind, path in _NOTES.items()
@@ -283,7 +285,7 @@ class ObjectChannel(Channel):
 
     def remove(self, stream: str) -> None:
         self.delete(_path(Note(kind, stream)) for kind in _NOTES if kind not in BY_SITE)
-        for folder in ("log", "frames", "receivers", "acks"):
+        for folder in ("log", "frames", "receivers", "refused", "acks"):
             paths = self.list_paths(f"{folder}/{stream}/")
             # Of a log, the oldest first: what is left always ends where it did.
             self.delete(sorted(paths))

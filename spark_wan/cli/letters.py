@@ -12,7 +12,7 @@ from spark_wan.cli.options import Config, Format, OutputFormat, parsed
 from spark_wan.cli.output import reporting_errors
 from spark_wan.errors import OptionError
 from spark_wan.sync import letters as verbs
-from spark_wan.sync.letters import Letter
+from spark_wan.sync.letters import Chosen, Letter
 from spark_wan.topology.model import Topology
 from spark_wan.topology.parsing import load_topology
 from spark_wan.units import milliseconds, parse_seconds
@@ -56,14 +56,14 @@ def list_letters(
     ] = False,
     output: OutputFormat = Format.TEXT,
 ) -> None:
-    """List them: by table, stream and version."""
+    """List them: by table, stream and version; and those that other sites have of what the site
+    sends to them."""
     with reporting_errors(output) as out:
         moment = None if since is None else milliseconds() - int(since * 1000)
         topology = load_topology(config)
-        found = verbs.letters(
-            topology, site, table=table, since=moment, cause=cause, handled=handled
-        )
-        out.letters(found)
+        chosen = Chosen(table, moment, cause=cause, handled=handled)
+        here = verbs.letters(topology, site, chosen)
+        out.letters(here, verbs.reported(topology, site, chosen))
 
 
 @app.command()
@@ -75,7 +75,7 @@ def show(
 ) -> None:
     """Show one in full, with its row."""
     with reporting_errors(output) as out:
-        out.letter(_chosen(load_topology(config), site, [event], handled=True))
+        out.letter(_chosen(load_topology(config), site, [event], handled=True)[0])
 
 
 @app.command()
@@ -136,7 +136,10 @@ def _chosen(
     """Return the letters that are meant. Raises OptionError: there is none, or none is named."""
     if not events and table is None and cause is None:
         raise OptionError("dead-letters: name events, a --table or a --cause.")
-    there = verbs.letters(topology, site, table=table, cause=cause, handled=handled)
+    which = Chosen(table, cause=cause, handled=handled)
+    there = verbs.letters(topology, site, which)
+    if events:
+        there += verbs.reported(topology, site, which).letters
     found = [_named(there, each, site) for each in dict.fromkeys(events or ())] or there
     if not found:
         raise OptionError(f"dead-letters: site {site} has no such dead letter. {_ALL}")
@@ -147,6 +150,7 @@ def _named(there: Sequence[Letter], event: str, site: str) -> Letter:
     """Return the letter whose event ID begins so."""
     found = [each for each in there if each.letter.event_id.startswith(event)]
     exact = [each for each in found if each.letter.event_id == event]
+    exact = [each for each in exact if not each.site] or exact
     if not found:
         raise OptionError(f"dead-letters: site {site} has no dead letter {event}. {_ALL}")
     if len(exact or found) > 1:

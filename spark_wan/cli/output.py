@@ -33,7 +33,7 @@ from spark_wan.status.check import Problem
 from spark_wan.status.reports import ChannelReport
 from spark_wan.sync.backup import Cut
 from spark_wan.sync.findings import Comparison, Kind, Repair
-from spark_wan.sync.letters import Letter, Replay
+from spark_wan.sync.letters import Letter, Replay, Reported
 from spark_wan.sync.undone import Action, Undone
 from spark_wan.topology.model import Site, Stream, Table, Topology
 from spark_wan.topology.routes import Serving, all_streams
@@ -152,11 +152,18 @@ class JsonOutput:
     def decisions(self, found: Sequence[RecordedDecision]) -> None:
         self._print({"decisions": [asdict(each) for each in found]})
 
-    def letters(self, found: Sequence[Letter]) -> None:
-        self._print({"dead_letters": [_letter_fields(each) for each in found]})
+    def letters(self, here: Sequence[Letter], there: Reported) -> None:
+        self._print(
+            {
+                "dead_letters": [_letter_fields(each) for each in here],
+                "reported": [_letter_fields(each) for each in there.letters],
+                "more": there.more,
+                "problems": there.problems,
+            }
+        )
 
-    def letter(self, found: Sequence[Letter]) -> None:
-        self.letters(found)
+    def letter(self, found: Letter) -> None:
+        self._print({"dead_letters": [_letter_fields(found)]})
 
     def replayed(self, done: Sequence[Replay], site: str) -> None:
         fields = [
@@ -384,10 +391,22 @@ class TextOutput:
             grid.add_row(*map(Text, (each.decision, each.by or "", when, waited)))
         self.console.print(grid)
 
-    def letters(self, found: Sequence[Letter]) -> None:
-        if not found:
+    def letters(self, here: Sequence[Letter], there: Reported) -> None:
+        if not here and not there.letters:
             self.console.print(Text("no dead letters"))
-            return
+        if here:
+            self._letters(here)
+        for site in sorted({each.site for each in there.letters}):
+            self.console.print(Text(f"at {site}:"))
+            self._letters([each for each in there.letters if each.site == site])
+        if there.more:
+            self.console.print(
+                Text(f"and at least {there.more:,} older ones at the sites: list them there")
+            )
+        for problem in there.problems:
+            self.console.print(Text(problem, "yellow"), soft_wrap=True)
+
+    def _letters(self, found: Sequence[Letter]) -> None:
         grid = Grid("event", "table", "version", "key", "age", "cause", box=None, pad_edge=False)
         grid.columns[0].no_wrap = True
         now = milliseconds()
@@ -399,14 +418,13 @@ class TextOutput:
             grid.add_row(*map(Text, (*cells, age, letter.cause + done)))
         self.console.print(grid)
 
-    def letter(self, found: Sequence[Letter]) -> None:
-        for each in found:
-            for name, value in _letter_fields(each).items():
-                if name == "at_ms" and value is not None:
-                    self.console.print(Text(f"at: {_moment(value)}"))
-                elif value is not None:
-                    text = value if isinstance(value, str) else json.dumps(value, default=str)
-                    self.console.print(Text(f"{name}: {text}"), soft_wrap=True)
+    def letter(self, found: Letter) -> None:
+        for name, value in _letter_fields(found).items():
+            if name == "at_ms" and value is not None:
+                self.console.print(Text(f"at: {_moment(value)}"))
+            elif value is not None:
+                text = value if isinstance(value, str) else json.dumps(value, default=str)
+                self.console.print(Text(f"{name}: {text}"), soft_wrap=True)
 
     def replayed(self, done: Sequence[Replay], site: str) -> None:
         for each in done:
@@ -645,6 +663,7 @@ def _letter_fields(each: Letter) -> dict[str, Any]:
     letter, done = each.letter, each.handled
     return {
         "event_id": letter.event_id,
+        "site": each.site or None,
         "side": letter.side,
         "table": letter.table,
         "stream": letter.stream,

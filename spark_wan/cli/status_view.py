@@ -267,9 +267,12 @@ class StatusView:
                 f"a receiver of {site.site} runs, and reads and writes this channel.",
                 "red",
             )
-        if site.dead_letters:
+        open_letters = site.open_dead_letters
+        if site.dead_letters and open_letters != 0:
+            of_them = "" if open_letters is None else f", {open_letters:,} of them open"
             yield Text(
-                f"{_count(site.dead_letters, 'event')} could not be applied; {_DEAD_LETTERS} "
+                f"{_count(site.dead_letters, 'event')} could not be applied{of_them}; "
+                f"{_DEAD_LETTERS} "
                 f"{site.site}`",
                 "yellow",
             )

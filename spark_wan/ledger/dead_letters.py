@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import fields
 from typing import Any
 
@@ -46,12 +47,12 @@ def dead_letters(topology: Topology, site: str, table: str | None = None) -> lis
                 "spark_wan here."
             )
         letter = DeadLetter(**{column: row[column] for column in columns[1:]})
-        if _counts(letter, tokens):
+        if counts(letter, tokens):
             found.append(letter)
     return sorted(found, key=lambda each: (each.table, each.stream, each.origin_version))
 
 
-def _counts(letter: DeadLetter, tokens: set[str]) -> bool:
+def counts(letter: DeadLetter, tokens: Collection[str]) -> bool:
     """Whether a letter is a sender's, or of an apply that is in the target."""
     token = letter.token
     return token is None or token in tokens or token_range(token) is not None

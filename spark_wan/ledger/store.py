@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 from spark_wan.delta.sql import is_in, literal
 from spark_wan.errors import LedgerError, NewerRecordError
@@ -12,6 +12,7 @@ from spark_wan.ledger.tables import LedgerTables
 from spark_wan.wire.ledger import (
     FLOOR,
     SUMMARY_VERSION,
+    DeadLetter,
     FoldedIds,
     HistoryPosition,
     LedgerRecord,
@@ -21,6 +22,7 @@ from spark_wan.wire.ledger import (
     encode_row,
 )
 from spark_wan.wire.records import UNREADABLE
+from spark_wan.wire.refused import MOST_CHARACTERS
 
 ROWS_PER_FILE = 1_000_000
 """Number of event IDs in a file that a fold writes, about 60 MB."""
@@ -62,6 +64,23 @@ class DeltaLedgerStore:
         """Add rows of several tables in one commit: (table, row)."""
         with self.tables.errors():
             self.tables.append("applied", [{"table": t, **encode_row(row)} for t, row in rows])
+
+    def letters(self, table: str, most: int) -> list[DeadLetter]:
+        """Return a receiver's newest dead letters of a table, the newest first, without their
+        payloads. Some may be of an apply that was not finished."""
+        from pyspark.sql import functions as F
+
+        names = [each.name for each in fields(DeadLetter)]
+        with self.tables.errors():
+            found = self.tables.read("dead_letters").where(
+                (F.col("table") == table) & (F.col("side") == "receiver")
+            )
+            newest = found.orderBy(F.col("at").desc_nulls_last(), F.desc("origin_version"))
+            rows = newest.limit(most).withColumn("payload", F.lit(None).cast("binary"))
+            # Of a long row only that it is one.
+            row = F.substring("row", 1, MOST_CHARACTERS + 1).alias("row")
+            chosen = rows.select(*(row if name == "row" else F.col(name) for name in names))
+            return [DeadLetter(**each.asDict()) for each in chosen.collect()]
 
     def names(self, target_id: str) -> set[str]:
         from pyspark.sql import functions as F

@@ -1,5 +1,5 @@
-"""What the notes of a stream mean: acks, head, announcement, pause, and what its sender and its
-receivers say of themselves.
+"""What the notes of a stream mean: acks, head, announcement, pause, what its sender and its
+receivers say of themselves, and which events sites could not apply.
 
 All are replaced as a whole. A head and an announcement (:mod:`spark_wan.wire.head`) are hints: one
 that is damaged is none. What jobs say of themselves is for reports; ``wait_for_ack`` uses that of
@@ -118,3 +118,12 @@ def receiver_record(channel: Channel, stream: str, site: str) -> ReceiverRecord 
         return None if data is None else ReceiverRecord.of(data, stream, site)
     except NewerRecordError:
         return None
+
+
+def put_refused(channel: Channel, stream: str, site: str, data: bytes) -> None:
+    channel.put_note(Note("refused", stream, site), data)
+
+
+def refused(channel: Channel, stream: str, site: str) -> bytes | None:
+    """Return the record of the events of a stream that a site could not apply, if there is one."""
+    return channel.note(Note("refused", stream, site))

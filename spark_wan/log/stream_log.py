@@ -26,6 +26,7 @@ from spark_wan.log.trust import NO_KEYS, StreamTrust
 from spark_wan.wire.ack import Ack
 from spark_wan.wire.manifest import MAX_MANIFEST_BYTES, Manifest, fingerprint
 from spark_wan.wire.names import is_safe, shown
+from spark_wan.wire.refused import RefusedEvents
 
 log = logging.getLogger(__name__)
 
@@ -274,6 +275,19 @@ class StreamLog:
         if self.trust.ack_signer is not None:
             ack = ack.signed_by(self.trust.ack_signer)
         notes.put_ack(self.channel, self.stream, ack.site, ack.encode())
+
+    def refused(self, site: str) -> RefusedEvents | None:
+        """Return what a site says that it could not apply; None: nothing that can be read. Raises
+        ChannelError, UntrustedError, NewerRecordError."""
+        data = notes.refused(self.channel, self.stream, site)
+        keys = self.trust.ack_keys.get(site, ())
+        return None if data is None else RefusedEvents.of(data, self.stream, site, keys)
+
+    def put_refused(self, record: RefusedEvents) -> None:
+        """Write what this site could not apply, signed if it has keys."""
+        if self.trust.ack_signer is not None:
+            record = record.signed_by(self.trust.ack_signer)
+        notes.put_refused(self.channel, self.stream, record.site, record.encode())
 
     def newest_epoch(self, hint: int = 0) -> int:
         """Return the highest epoch, 0 for a stream without manifests.

@@ -29,14 +29,17 @@ from spark_wan.ledger.tables import LedgerTables
 from spark_wan.ledger.writer import LedgerWriter
 from spark_wan.log.listing import Listing
 from spark_wan.log.stream_log import StreamLog
+from spark_wan.receiver.refused import RefusedReporter
 from spark_wan.receiver.stream import Done, Due, InboundStream
 from spark_wan.runtime.first_looks import RETRY, FirstLooks
 from spark_wan.runtime.scheduler import UNTIL_WOKEN, Activity, Found, Job, Next, Turn
 from spark_wan.state.decisions import StoredDecisions
+from spark_wan.state.handled import HandledLetters
 from spark_wan.steps import reached
 from spark_wan.sync.automatic import Synchronizer
 from spark_wan.target.delta_table import DeltaTarget
 from spark_wan.topology.model import Site, Table
+from spark_wan.units import milliseconds
 from spark_wan.wire.decisions import Decisions
 
 if TYPE_CHECKING:
@@ -329,6 +332,15 @@ class InboundTable(Activity):
                 answer=stream.answer,
                 writers=self.table.writers,
                 synchronizer=self.synchronizer,
+                tell_refused=RefusedReporter(
+                    self.site.name,
+                    self.name,
+                    log=stream_log,
+                    ledger=ledger,
+                    store=DeltaLedgerStore(tables),
+                    handled=HandledLetters(self.site.state, self.site.storage),
+                    clock=milliseconds,
+                ),
             )
         return stream.applier
 

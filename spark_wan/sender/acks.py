@@ -27,7 +27,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from itertools import chain, pairwise
 
-from spark_wan.errors import LogGapError, ManifestError
+from spark_wan.errors import LogGapError, ManifestError, WanError
 from spark_wan.log.ack_watch import AckWatch
 from spark_wan.log.notes import announce, announced, last_pause, withdraw
 from spark_wan.log.progress import acked_through, is_about
@@ -114,6 +114,8 @@ class AckManager:
     _first_newest: tuple[str, int] | None = None
     """(log ID, epoch) of the newest manifest in the first round."""
     _served_by_others: frozenset[str] = frozenset()
+    _refused: Mapping[str, int] | None = None
+    """Number of events that each site could not apply, by the last round."""
     _without_frames: tuple[str, int] | None = None
     """(log ID, epoch) of the newest manifest, once its frames are trimmed."""
 
@@ -183,6 +185,7 @@ class AckManager:
             return self.state
         acks = self.read_acks()
         state = self.state = StreamState(newest=last, acks=acks)
+        self._log_refused(acks)
         yield "acks.1 acks-read"
         self._find_other_senders(last)
         current = {site: ack for site, ack in acks.items() if is_about(last, ack)}
@@ -359,6 +362,37 @@ class AckManager:
                 last.epoch,
             )
         self._logged = gone
+
+    def _log_refused(self, acks: Mapping[str, Ack]) -> None:
+        """Name in the log which events sites could not apply, since the last round."""
+        before = self._refused
+        self._refused = {site: ack.dead_letters for site, ack in acks.items()}
+        for site, count in self._refused.items():
+            more = count - before.get(site, 0) if before is not None else 0
+            if more > 0:
+                log.warning(
+                    "%s: site %s could not apply %d more of its events, %d in all%s. They are dead "
+                    "letters: `spark-wan dead-letters list --site %s` shows their rows and causes.",
+                    self.log.stream,
+                    site,
+                    more,
+                    count,
+                    self._newest_refused(site),
+                    site,
+                )
+
+    def _newest_refused(self, site: str) -> str:
+        """Return what the log says of the newest event that a site could not apply, without its
+        row."""
+        try:
+            found = self.log.refused(site)
+        except WanError as error:
+            return f" ({error})"
+        if found is None or not found.events:
+            return ""
+        newest = found.events[0]
+        version = f"version {newest.origin_version}"
+        return f"; the newest is event {newest.event_id} of {version}: {newest.cause}"
 
     def _record_acks(self, last: Manifest, applied: Mapping[str, int]) -> Mapping[str, int]:
         """Save what was acked. Returns the highest epoch that each site has ever acked, as far back

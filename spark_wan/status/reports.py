@@ -24,6 +24,7 @@ from spark_wan.log.notes import (
     last_pause,
     pauses,
     receiver_record,
+    refused,
 )
 from spark_wan.log.progress import acked_through
 from spark_wan.log.stream_log import StreamLog, read_acks
@@ -40,6 +41,7 @@ from spark_wan.wire.manifest import Manifest
 from spark_wan.wire.names import printable
 from spark_wan.wire.receiver_record import ReceiverRecord
 from spark_wan.wire.records import LongWork
+from spark_wan.wire.refused import RefusedEvents
 from spark_wan.wire.sender_record import EndRequest, SenderRecord
 
 HELD, PAUSED = "held", "paused"
@@ -157,6 +159,8 @@ class SiteReport:
     applying: int | None = None
     """The epoch that the site has begun to apply, if that may take long."""
     dead_letters: int = 0
+    open_dead_letters: int | None = None
+    """How many of them nothing was done about yet, by what the site says; None: it does not say."""
     lacks_before: int | None = None
     """The first version that it is sent, where it has acked none of those before: it was added to a
     running stream, or its ack was lost. Of a user stream -1; None: it has them."""
@@ -607,6 +611,7 @@ class StatusReader:
             answered_at_ms=int(answered * 1000) if ack is not None and answered else None,
             applying=ack.working if ack is not None else None,
             dead_letters=ack.dead_letters if ack is not None else 0,
+            open_dead_letters=_open_letters(reading, ack),
             served=site in reading.served,
             path=reading.path(site),
             receiver=receiver,
@@ -707,6 +712,19 @@ class StatusReader:
                 duplicates_query=_duplicates_query(reading.planned),
             ),
         )
+
+
+def _open_letters(reading: _Reading, ack: Ack | None) -> int | None:
+    """Return how many dead letters of a site are open, as it says; None: it has none, or does not
+    say."""
+    if ack is None or not ack.dead_letters:
+        return None
+    try:
+        data = refused(reading.channel, reading.name, ack.site)
+        told = None if data is None else RefusedEvents.of(data, reading.name, ack.site)
+    except WanError:
+        return None  # a newer version has written it, or acks alone may be read
+    return None if told is None else told.open
 
 
 def _works(receiver: ReceiverReport | None, now: int) -> bool:

@@ -1,22 +1,34 @@
-"""Dead letters in an operator's hands: which there are, and what becomes of them. No Spark, but
-``deltalake`` to read them."""
+"""Dead letters in an operator's hands: which there are, at the site and at those that it sends to,
+and what becomes of them. No Spark, but ``deltalake`` to read those of the site."""
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
+from spark_wan.channels.parallel import in_order
+from spark_wan.channels.registry import open_channel
 from spark_wan.control.verbs import who
-from spark_wan.errors import OptionError
+from spark_wan.errors import OptionError, WanError
 from spark_wan.ledger.dead_letters import dead_letters
+from spark_wan.log.stream_log import StreamLog
+from spark_wan.log.trust import StreamTrust
 from spark_wan.state.handled import HandledLetters
 from spark_wan.sync.request import most_trusted, request_copy, serving_sites
-from spark_wan.topology.model import Topology
-from spark_wan.topology.routes import Serving
+from spark_wan.topology.model import Stream, Topology
+from spark_wan.topology.routes import Serving, all_streams
+from spark_wan.topology.signing import receiving_trust, sending_trust
 from spark_wan.units import milliseconds
 from spark_wan.wire.handled import DISCARDED, REPLAYED, Handled, LetterKey
 from spark_wan.wire.ledger import DeadLetter
+from spark_wan.wire.refused import RefusedEvents
+
+log = logging.getLogger(__name__)
+
+LONG_ROW = "(long: only the ledger of the site has it)"
+"""In place of a row that was not sent back."""
 
 
 def key_of(letter: DeadLetter) -> LetterKey:
@@ -30,6 +42,9 @@ class Letter:
     letter: DeadLetter
     handled: Handled | None
     """None: nothing; it is *open*."""
+    site: str = ""
+    """The site that has it, and has told the sender of its stream; empty: the site that was asked
+    about."""
 
     @property
     def key(self) -> LetterKey:
@@ -48,46 +63,123 @@ class Replay:
     letters: int
 
 
-def letters(
-    topology: Topology,
-    site: str,
-    *,
-    table: str | None = None,
-    since: int | None = None,
-    cause: str | None = None,
-    events: Collection[str] = (),
-    handled: bool = False,
-) -> list[Letter]:
-    """Return the dead letters of a site, by table, stream and version.
+@dataclass(frozen=True)
+class Chosen:
+    """Which dead letters are meant.
 
     Args:
-        topology: Says where the site's state is.
-        site: The site that has them: a sender's are at its own site.
         table: Only those of this table.
         since: Only those that were recorded since, in milliseconds since 1970 UTC, or by an
             earlier version, which did not note the time.
         cause: Only those whose cause has this text.
         events: Only those with one of these event IDs.
         handled: Also those about which something was done.
+    """
+
+    table: str | None = None
+    since: int | None = None
+    cause: str | None = None
+    events: Collection[str] = ()
+    handled: bool = False
+
+    def has(self, each: Letter) -> bool:
+        letter = each.letter
+        return (
+            self.table in (None, letter.table)
+            and (self.handled or each.handled is None)
+            and (self.since is None or letter.at is None or letter.at >= self.since)
+            and (self.cause is None or self.cause.lower() in letter.cause.lower())
+            and (not self.events or letter.event_id in self.events)
+        )
+
+
+ALL = Chosen()
+
+
+def letters(topology: Topology, site: str, chosen: Chosen = ALL) -> list[Letter]:
+    """Return the dead letters of a site, by table, stream and version. A sender's are at its own
+    site.
 
     Raises:
         TopologyError: the topology has no such site or table.
         LedgerError, ChannelError: the ledger or the state cannot be read.
         WanError: ``deltalake`` is not installed.
     """
+    there = dead_letters(topology, site, chosen.table)
     done = _handled(topology, site).load()
-    found = [Letter(each, _done_about(each, done)) for each in dead_letters(topology, site, table)]
+    found = [Letter(each, done_about(each, done)) for each in there]
+    return [each for each in found if chosen.has(each)]
+
+
+@dataclass(frozen=True)
+class Reported:
+    """What sites could not apply of what a site sends to them, as they have told it."""
+
+    letters: list[Letter]
+    """The newest open ones of each stream and site."""
+    more: int
+    """Number of others, at least. The ledgers of the sites have them."""
+    problems: list[str]
+    """Why something cannot be told."""
+
+
+def reported(topology: Topology, site: str, chosen: Chosen = ALL) -> Reported:
+    """Return the dead letters that other sites have of what a site sends to them.
+
+    Raises TopologyError: the topology has no such site or table.
+    """
+    topology.site(site)
+    name = None if chosen.table is None else topology.table(chosen.table).name
+    links = [
+        (stream, remote)
+        for stream in all_streams(topology)
+        if stream.sender.site == site and name in (None, stream.table.name)
+        for remote in stream.addressees
+    ]
+
+    def read(link: tuple[Stream, str]) -> RefusedEvents | str | None:
+        stream, remote = link
+        sender = stream.sender
+        try:
+            channel = open_channel(sender.channel, sender.storage)
+            return StreamLog(channel, stream.name, sending_trust(topology, sender)).refused(remote)
+        except WanError as error:
+            return str(error)
+
+    found, more, problems = list[Letter](), 0, dict[str, None]()
+    for (stream, remote), told in zip(links, in_order(read, links), strict=True):
+        if isinstance(told, str):
+            problems[told] = None
+        elif told is not None:
+            found += _letters_of(told, stream, remote)
+            more += told.open - len(told.events)
+    return Reported([each for each in found if chosen.has(each)], more, [*problems])
+
+
+def _letters_of(told: RefusedEvents, stream: Stream, site: str) -> list[Letter]:
     return [
-        each
-        for each in found
-        if (handled or each.handled is None)
-        and (since is None or each.letter.at is None or each.letter.at >= since)
-        and (cause is None or cause.lower() in each.letter.cause.lower())
-        and (not events or each.letter.event_id in events)
+        Letter(
+            DeadLetter(
+                "receiver",
+                stream.table.name,
+                stream.name,
+                each.event_id,
+                each.origin_version,
+                operation=each.operation,
+                key=each.key,
+                cause=each.cause,
+                row=LONG_ROW if each.row is None else each.row,
+                payload=None,
+                at=each.at,
+            ),
+            None,
+            site,
+        )
+        for each in told.events
     ]
 
 
-def _done_about(letter: DeadLetter, done: Mapping[LetterKey, Handled]) -> Handled | None:
+def done_about(letter: DeadLetter, done: Mapping[LetterKey, Handled]) -> Handled | None:
     """Return what was done about a letter. One that was recorded later is another one: an event
     that was refused again."""
     handled, at = done.get(key_of(letter)), letter.at
@@ -95,8 +187,9 @@ def _done_about(letter: DeadLetter, done: Mapping[LetterKey, Handled]) -> Handle
 
 
 def discard(topology: Topology, site: str, chosen: Sequence[Letter], why: str = "") -> None:
-    """Note that nothing is to be done about some dead letters. They stay in the ledger, and are
-    listed no more. Raises TopologyError, ChannelError."""
+    """Note that nothing is to be done about some dead letters of a site. They stay in the ledger,
+    and are listed no more. Raises OptionError, TopologyError, ChannelError."""
+    _check_here(site, chosen)
     _record(topology, site, DISCARDED, chosen, why)
 
 
@@ -107,9 +200,11 @@ def replay(topology: Topology, site: str, chosen: Sequence[Letter]) -> list[Repl
     site's own, too.
 
     Raises:
-        OptionError: a letter is of the sender of this site: change the row at the source.
+        OptionError: a letter is of the sender of this site: change the row at the source; or it is
+            at another site.
         TopologyError, ChannelError: no site serves such a copy; it cannot be asked for.
     """
+    _check_here(site, chosen)
     sent = [each for each in chosen if each.letter.side == "sender"]
     if sent:
         raise OptionError(
@@ -136,6 +231,43 @@ def _record(topology: Topology, site: str, what: str, chosen: Sequence[Letter], 
         keys = tuple(each.key for each in chosen)
         entry = Handled(what, who(), milliseconds(), why, keys)
         _handled(topology, site).add(entry)
+        _tell_senders(topology, site, chosen)
+
+
+def _check_here(site: str, chosen: Sequence[Letter]) -> None:
+    elsewhere = [each for each in chosen if each.site not in ("", site)]
+    if elsewhere:
+        raise OptionError(
+            f"dead-letters: {elsewhere[0].letter.event_id} is a dead letter of site "
+            f"{elsewhere[0].site}: give --site {elsewhere[0].site}, where its ledger can be read."
+        )
+
+
+def _tell_senders(topology: Topology, site: str, chosen: Sequence[Letter]) -> None:
+    """Take dead letters about which something was done out of what the site has told the senders.
+    With its next one it tells them anew."""
+    done = {each.letter.event_id for each in chosen}
+    tables = {each.letter.table for each in chosen if each.letter.side == "receiver"}
+    trusts: dict[str, Callable[[str], StreamTrust]] = {}
+    for stream in all_streams(topology):
+        if stream.table.name not in tables or site not in stream.addressees:
+            continue
+        url = stream.sender.channel
+        try:
+            if url not in trusts:
+                trusts[url] = receiving_trust(topology, site, url)
+            channel = open_channel(url, stream.sender.storage)
+            told = StreamLog(channel, stream.name, trusts[url](stream.name))
+            before = told.refused(site)
+            if before is not None and (after := before.without(done)) != before:
+                told.put_refused(after)
+        except WanError as error:
+            log.warning(
+                "%s: its sender is not told that something was done about dead letters: %s. It "
+                "lists them until there is another one.",
+                stream.name,
+                error,
+            )
 
 
 def _handled(topology: Topology, site: str) -> HandledLetters:

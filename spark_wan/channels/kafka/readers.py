@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TypeVar
 
-from spark_wan.channels.base import MAX_RECORD_BYTES, Note
+from spark_wan.channels.base import BY_SITE, MAX_RECORD_BYTES, Note
 from spark_wan.channels.kafka.broker import Broker, OutOfRangeError, Record
 from spark_wan.channels.kafka.seen_log import SeenLog
 from spark_wan.errors import ChannelError
@@ -165,8 +165,8 @@ class LogReader(TopicReader):
 
 
 def ack_key(note: Note) -> bytes:
-    """Return the key of an ack, of a receiver's record, or of a pause. Earlier versions take no
-    notice of the latter two."""
+    """Return the key of an ack, a pause, a receiver's record, or a record of refused events.
+    Earlier versions take no notice of the latter three."""
     suffix = "" if note.kind == "ack" else f"/{note.kind}"
     return f"{note.stream}/{note.site or NO_SITE}{suffix}".encode()
 
@@ -178,14 +178,13 @@ def _note_of(key: bytes) -> Note | None:
         return None
     if parts[2:] == ["pause"]:
         return Note("pause", parts[0]) if parts[1] == NO_SITE else None
-    if parts[2:] == ["receiver"]:
-        return Note("receiver", parts[0], parts[1])
-    return Note("ack", parts[0], parts[1]) if len(parts) == 2 else None
+    kind = parts[2] if len(parts) == 3 else "ack"
+    return next((Note(each, parts[0], parts[1]) for each in BY_SITE if each == kind), None)
 
 
 class AckReader(TopicReader):
     """Reads the topic of acks, and keeps the newest ack of each stream and site, the newest record
-    of each receiver, and the pauses.
+    of each receiver and of refused events, and the pauses.
 
     Compaction deletes the record that was read last where the same site has acked once more, and
     so may a topic that was made again and compacted have none there. Which it is does not show, so
@@ -197,7 +196,7 @@ class AckReader(TopicReader):
         self._notes: dict[Note, Record] = {}
 
     def fresh(self) -> dict[Note, Record]:
-        """Return the acks, the receivers' records and the pauses, as of this call."""
+        """Return the notes, as of this call."""
         with self._at_end():
             return dict(self._notes)
 

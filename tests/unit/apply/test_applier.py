@@ -26,6 +26,7 @@ from ledgers import of_earlier_version
 
 from spark_wan.apply.applier import ATTEMPTS, ApplyResult, TableApplier
 from spark_wan.apply.change import Change
+from spark_wan.channels.base import Note
 from spark_wan.errors import ChannelError, FrameError, LedgerError, StoppedError, TargetError
 from spark_wan.ledger.ledger import Ledger
 from spark_wan.log.notes import put_ack
@@ -196,6 +197,26 @@ def test_the_ack_counts_dead_letters() -> None:
     site.applier = site.new()
     site.round()
     assert site.acked() == answer
+
+
+def test_the_sender_is_told_of_dead_letters_before_the_ack_counts_them() -> None:
+    """Each time that there are more, and where the ack that counted them was lost. Fails when a
+    sender that sees the count finds no cause."""
+    site = Site(1, 2, max_epochs=1)
+    site.target.letters_per_apply = 2
+    counts = list[int]()
+
+    def tell() -> None:
+        acked = site.acked()
+        counts.append(acked.dead_letters if acked is not None else 0)
+
+    site.applier.tell_refused = tell
+    for _ in range(3):
+        site.round()
+    assert counts == [0, 2]
+    site.channel.put_note(Note("ack", STREAM, "seattle"), None)
+    site.round()
+    assert counts == [0, 2, 0]
 
 
 # --- a crash between any two steps ----------------------------------------------------------------

@@ -142,6 +142,7 @@ def test_a_removed_stream_leaves_nothing(channel: Channel) -> None:
         notes.put_ack(channel, stream, "seattle", b"ack")
         channel.put_note(Note("sender", stream), b"record")
         channel.put_note(Note("receiver", stream, "seattle"), b"record")
+        channel.put_note(Note("refused", stream, "seattle"), b"events")
         notes.announce(channel, stream, 1, 1)
     for _ in range(2):
         channel.remove(STREAM)
@@ -151,6 +152,8 @@ def test_a_removed_stream_leaves_nothing(channel: Channel) -> None:
     assert (channel.note(Note("sender", STREAM)), notes.announced(channel, STREAM)) == (None, None)
     assert channel.note(Note("receiver", STREAM, "seattle")) is None
     assert channel.note(Note("receiver", other, "seattle")) == b"record"
+    assert channel.note(Note("refused", STREAM, "seattle")) is None
+    assert channel.note(Note("refused", other, "seattle")) == b"events"
     assert channel.frames(STREAM) == [] == channel.foreign()
     assert channel.get_frame(path) == b"f"
     append(channel, STREAM, 1)

@@ -3,19 +3,23 @@ order."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from fakes import MANIFEST, STREAM, manifest, publish, put_frame
 from managed_stream import TIMEOUT, ManagedStream, watched
+from unit.ledger.test_read_dead_letters import APPLIED
 
 from spark_wan.errors import LogGapError, ManifestError
 from spark_wan.log.heads import Heads
-from spark_wan.log.notes import announce, head, put_ack
+from spark_wan.log.notes import announce, head, put_ack, put_refused
 from spark_wan.log.stream_log import StreamLog
 from spark_wan.sender.acks import NO_ACKS_POLL_INTERVAL
 from spark_wan.sender.sweep import Sweep
 from spark_wan.steps import run
 from spark_wan.topology.ack_policy import AckPolicy
 from spark_wan.wire.checkpoint import PublishedState, SenderCheckpoint
+from spark_wan.wire.refused import RefusedEvents
 
 # --- policies
 
@@ -549,3 +553,32 @@ def test_a_log_is_announced_to_a_site_that_has_acked_another_log_of_its_name() -
     stream.clock.pass_seconds(TIMEOUT)
     stream.round()
     assert stream.announced() == [(1, 1)]
+
+
+# --- what sites could not apply
+
+
+def test_b36_the_log_names_an_event_that_a_site_could_not_apply(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Once, with its cause, and without its row. What was counted before the start is not news.
+    Fails when only the count rises."""
+    stream = ManagedStream(1, 2, 3)
+    stream.ack("seattle", 1, dead_letters=2)
+    stream.round()
+    assert caplog.messages == []
+    letter = replace(APPLIED, event_id="a7", cause="CHECK positive: (amount >= 0)", row="secret")
+    stream.log.put_refused(RefusedEvents.of_letters("seattle", STREAM, [letter], 9))
+    stream.ack("seattle", 2, dead_letters=5)
+    stream.round()
+    stream.round()
+    [message] = caplog.messages
+    assert message == (
+        f"{STREAM}: site seattle could not apply 3 more of its events, 5 in all; the newest is "
+        "event a7 of version 8: CHECK positive: (amount >= 0). They are dead letters: `spark-wan "
+        "dead-letters list --site seattle` shows their rows and causes."
+    )
+    put_refused(stream.log.channel, STREAM, "seattle", b"damaged")
+    stream.ack("seattle", 3, dead_letters=6)
+    stream.round()
+    assert "could not apply 1 more of its events, 6 in all. They" in caplog.messages[-1]

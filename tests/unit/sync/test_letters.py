@@ -15,15 +15,20 @@ from unit.ledger.test_read_dead_letters import APPLIED, SENT, topology, write
 from spark_wan.channels.registry import open_channel
 from spark_wan.cli.app import main
 from spark_wan.errors import LedgerError, OptionError, TopologyError
-from spark_wan.log.notes import acks
+from spark_wan.log.notes import acks, put_refused
+from spark_wan.log.stream_log import StreamLog
 from spark_wan.state.handled import HandledLetters
-from spark_wan.sync.letters import discard, letters, replay
+from spark_wan.sync.letters import LONG_ROW, Chosen, discard, letters, replay, reported
 from spark_wan.topology.model import Topology, copied_stream
 from spark_wan.topology.parsing import parse_topology
+from spark_wan.topology.signing import receiving_trust
 from spark_wan.wire.handled import Handled
+from spark_wan.wire.ledger import DeadLetter
+from spark_wan.wire.refused import RefusedEvents
 
 __all__ = ["topology"]  # a fixture
 NOW = 1_700_000_000_000
+CHECKS = Chosen(cause="check")
 FIRST = replace(APPLIED, event_id="a1", at=NOW)
 SECOND = replace(APPLIED, event_id="a2", at=NOW + 60_000, cause="CHECK positive", origin_version=9)
 OLD = replace(APPLIED, event_id="a0", at=None, origin_version=1)
@@ -60,7 +65,7 @@ def chain(folder: Path) -> Topology:
 
 
 def ids(topology: Topology, **more: object) -> list[str]:
-    found = letters(topology, "seattle", **more)  # type: ignore[arg-type]
+    found = letters(topology, "seattle", Chosen(**more))  # type: ignore[arg-type]
     return [each.letter.event_id for each in found]
 
 
@@ -85,7 +90,7 @@ def test_b36_what_was_discarded_is_listed_no_more(topology: Topology) -> None:
     [first] = [each for each in letters(topology, "seattle") if each.letter == FIRST]
     discard(topology, "seattle", [first], "a test")
     assert ids(topology) == ["a2", "a1"]
-    [found] = [each for each in letters(topology, "seattle", handled=True) if each.handled]
+    [found] = [each for each in letters(topology, "seattle", Chosen(handled=True)) if each.handled]
     assert found.letter == FIRST and found.handled is not None
     assert (found.handled.what, found.handled.why) == ("discarded", "a test")
     assert " at " in found.handled.by and found.handled.at
@@ -97,7 +102,7 @@ def test_a_letter_that_comes_again_is_a_new_one(topology: Topology) -> None:
     write(topology, FIRST, OLD, tokens=("t1",))
     discard(topology, "seattle", letters(topology, "seattle"))
     assert ids(topology) == []
-    [done] = {each.handled for each in letters(topology, "seattle", handled=True)}
+    [done] = {each.handled for each in letters(topology, "seattle", Chosen(handled=True))}
     assert done is not None
     again = replace(FIRST, at=done.at + 1, token="t2")
     ledger = Path(topology.site("seattle").state) / "ledger"
@@ -143,8 +148,78 @@ def test_a_replay_asks_for_the_rows_that_differ(topology: Topology) -> None:
     wanted = json.loads(found["seattle"])["wanted"]
     assert wanted["difference"] is True and wanted["request"]
     assert ids(topology) == []
-    done = [each.handled for each in letters(topology, "seattle", handled=True)]
+    done = [each.handled for each in letters(topology, "seattle", Chosen(handled=True))]
     assert {each.what for each in done if each is not None} == {"replayed"}
+
+
+def tell(topology: Topology, *told: DeadLetter, more: int = 0) -> None:
+    """Write what seattle says that it could not apply of the stream of orders."""
+    sender = topology.sender("east")
+    channel = open_channel(sender.channel)
+    channel.ensure_prepared()
+    trust = receiving_trust(topology, "seattle", sender.channel)
+    log = StreamLog(channel, FIRST.stream, trust(FIRST.stream))
+    record = RefusedEvents.of_letters("seattle", FIRST.stream, told, NOW)
+    log.put_refused(replace(record, open=record.open + more))
+
+
+def test_a_site_lists_what_others_could_not_apply_of_what_it_sends(topology: Topology) -> None:
+    """Chosen as its own are. Fails when they pass for those of the site, whose ledger has none."""
+    (Path(topology.file).parent / "c").mkdir()
+    none = reported(topology, "newark")
+    assert (none.letters, none.more, none.problems) == ([], 0, [])
+    tell(topology, SECOND, replace(FIRST, row="r" * 9_000), more=5)
+    found = reported(topology, "newark")
+    assert (found.more, found.problems) == (5, [])
+    assert [(each.letter.event_id, each.site) for each in found.letters] == [
+        ("a2", "seattle"),
+        ("a1", "seattle"),
+    ]
+    assert found.letters[0].letter == replace(SECOND, payload=None, token=None)
+    assert found.letters[1].letter.row == LONG_ROW
+    assert [each.letter.event_id for each in reported(topology, "newark", CHECKS).letters] == ["a2"]
+    assert reported(topology, "newark", Chosen(table="cities")).letters == []
+    assert reported(topology, "seattle").letters == []
+    assert letters(topology, "newark") == []
+
+
+def test_what_cannot_be_told_is_said(topology: Topology) -> None:
+    """And the rest is listed. Fails when one stream that cannot be read hides the others."""
+    (Path(topology.file).parent / "c").mkdir()
+    tell(topology, FIRST)
+    channel = open_channel(topology.sender("east").channel)
+    newer = b'{"version":2,"requires":["more"]}'
+    put_refused(channel, "newark.east.cities", "seattle", newer)
+    found = reported(topology, "newark")
+    assert [each.letter.event_id for each in found.letters] == ["a1"]
+    assert len(found.problems) == 1 and "requires more" in found.problems[0]
+    put_refused(channel, "newark.east.cities", "seattle", b"damaged")
+    assert reported(topology, "newark").problems == []
+
+
+def test_a_letter_that_was_handled_is_taken_out_of_what_the_sender_lists(
+    topology: Topology,
+) -> None:
+    (Path(topology.file).parent / "c").mkdir()
+    write(topology, FIRST, SECOND, tokens=("t1",))
+    tell(topology, SECOND, FIRST)
+    chosen = letters(topology, "seattle", Chosen(events=["a1"]))
+    with pytest.raises(OptionError, match="give --site seattle, where its ledger can be read"):
+        replay(topology, "newark", reported(topology, "newark").letters)
+    discard(topology, "seattle", chosen)
+    assert [each.letter.event_id for each in reported(topology, "newark").letters] == ["a2"]
+    replay(topology, "seattle", letters(topology, "seattle"))
+    assert reported(topology, "newark").letters == []
+
+
+def test_a_letter_is_discarded_though_its_sender_cannot_be_told(
+    topology: Topology, caplog: pytest.LogCaptureFixture
+) -> None:
+    write(topology, FIRST, tokens=("t1",))
+    (Path(topology.file).parent / "c").write_text("no folder")
+    discard(topology, "seattle", letters(topology, "seattle"))
+    assert ids(topology) == []
+    assert "its sender is not told that something was done" in caplog.text
 
 
 def test_what_a_sender_could_not_send_is_mended_at_the_source(topology: Topology) -> None:
@@ -213,8 +288,9 @@ def run(
     config: str,
     verb: str,
     *words: str,
+    at: str = "seattle",
 ) -> tuple[int, str, str]:
-    argv = ["spark-wan", "dead-letters", verb, "--config", config, "--site", "seattle", *words]
+    argv = ["spark-wan", "dead-letters", verb, "--config", config, "--site", at, *words]
     monkeypatch.setattr(sys, "argv", argv)
     with pytest.raises(SystemExit) as end:
         main()
@@ -230,8 +306,8 @@ def test_an_operator_lists_shows_replays_and_discards(
 ) -> None:
     """Nothing is done without a yes, or to what was not named. Fails when a slip discards all."""
 
-    def command(verb: str, *words: str) -> tuple[int, str, str]:
-        return run(monkeypatch, capsys, config, verb, *words)
+    def command(verb: str, *words: str, at: str = "seattle") -> tuple[int, str, str]:
+        return run(monkeypatch, capsys, config, verb, *words, at=at)
 
     assert command("list")[:2] == (0, "no dead letters\n")
     write(topology, FIRST, SECOND, tokens=("t1",))
@@ -252,6 +328,17 @@ def test_an_operator_lists_shows_replays_and_discards(
     code, out, _ = command("replay", "--cause", "check", "--yes")
     assert code == 0 and "seattle asks newark for the rows that differ of orders" in out
     assert command("list")[:2] == (0, "no dead letters\n")
+    tell(topology, SECOND, more=4)
+    code, out, _ = command("list", at="newark")
+    assert code == 0 and "at seattle:\n" in out and "CHECK positive" in out
+    assert "and at least 4 older ones at the sites: list them there" in out
+    code, out, _ = command("show", "a2", at="newark")
+    assert code == 0 and "site: seattle\n" in out and 'row: {"id": 5}\n' in out
+    code, _, err = command("discard", "a2", "--yes", at="newark")
+    assert code == 1 and "give --site seattle" in " ".join(err.split())
+    code, out, _ = command("list", "--output", "json", at="newark")
+    found = json.loads(out)
+    assert ([each["site"] for each in found["reported"]], found["more"]) == (["seattle"], 4)
     code, out, _ = command("list", "--all", "--output", "json")
     found = json.loads(out)["dead_letters"]
     assert [(each["event_id"], each["handled"]["what"]) for each in found] == [

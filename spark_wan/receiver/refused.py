@@ -1,0 +1,70 @@
+"""Tells the sender of a stream which events the site could not apply, and why.
+
+The ledger has them, and is what counts. So whatever stands in the way of telling them is logged,
+and holds nothing up.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from spark_wan.errors import WanError
+from spark_wan.ledger.dead_letters import counts
+from spark_wan.ledger.ledger import Ledger
+from spark_wan.ledger.store import DeltaLedgerStore
+from spark_wan.log.stream_log import StreamLog
+from spark_wan.state.handled import HandledLetters
+from spark_wan.sync.letters import done_about
+from spark_wan.topology.model import copied_stream
+from spark_wan.wire.ledger import DeadLetter
+from spark_wan.wire.refused import RefusedEvents
+
+log = logging.getLogger(__name__)
+
+MOST_LETTERS = 1_000
+"""Number of the newest dead letters of a table that are looked at. Of older ones only the ledger
+tells."""
+
+
+@dataclass
+class RefusedReporter:
+    """Keeps the record of the events of one stream that the site could not apply."""
+
+    site: str
+    table: str
+    log: StreamLog
+    ledger: Ledger
+    store: DeltaLedgerStore
+    handled: HandledLetters
+    clock: Callable[[], int]
+    """Milliseconds since 1970 UTC."""
+
+    def __call__(self) -> None:
+        """Write the record, by the ledger."""
+        try:
+            stream = self.log.stream
+            self.log.put_refused(
+                RefusedEvents.of_letters(self.site, stream, self._open(), self.clock())
+            )
+        except WanError as error:
+            log.warning(
+                "%s: the sender is not told which events could not be applied: %s. The dead "
+                "letters of this site have them: `spark-wan dead-letters list --site %s`.",
+                self.log.stream,
+                error,
+                self.site,
+            )
+
+    def _open(self) -> list[DeadLetter]:
+        """Return the open dead letters of the stream, and of copies of its table, the newest
+        first."""
+        done = self.handled.load()
+        return [
+            each
+            for each in self.store.letters(self.table, MOST_LETTERS)
+            if counts(each, self.ledger.tokens)
+            and (each.stream == self.log.stream or copied_stream(each.stream) is not None)
+            and done_about(each, done) is None
+        ]

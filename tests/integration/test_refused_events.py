@@ -1,0 +1,78 @@
+"""B1. What a site could not apply, its sender can name: which event, why, and its row."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import pytest
+from sites import NEWARK, SEATTLE, Sites
+
+from spark_wan.errors import ChannelError, OptionError
+from spark_wan.log import notes
+from spark_wan.status.reports import read_status
+from spark_wan.sync.letters import Chosen, discard, letters, reported
+
+ORDERS = "newark.east.orders"
+
+
+def refuse(spark: Any, wan: Sites, *ids: int) -> None:
+    """Send rows of which the target refuses these."""
+    rows = [{"id": n, "item": "pear", "amount": -1.0 if n in ids else 1.0} for n in (*ids, 99)]
+    wan.append("orders", rows)
+    wan.send(spark, tables=["orders"])
+    status = wan.receive(spark)
+    assert {each.held for each in status.values()} == {None}
+
+
+def link(wan: Sites) -> Any:
+    streams = [each for channel in read_status(wan.topology) for each in channel.streams]
+    [site] = next(each.sites for each in streams if each.stream == ORDERS)
+    return site
+
+
+def test_b36_the_sender_can_name_each_event_that_failed(
+    spark: Any, wan: Sites, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """By what the receiver writes before the ack that counts it. Fails when the sender only learns
+    how many there are; when it lists what was mended; and when a channel that refuses the report
+    holds up the ack."""
+    refuse(spark, wan)
+    table = f"delta.`{wan.path('orders', SEATTLE)}`"
+    spark.sql(f"ALTER TABLE {table} ADD CONSTRAINT positive CHECK (amount >= 0)")
+    refuse(spark, wan, 7, 8)
+    caplog.clear()
+    with caplog.at_level(logging.WARNING, logger="spark_wan.sender.acks"):
+        wan.send(spark, tables=["orders"])
+    here = letters(wan.topology, SEATTLE)
+    told = reported(wan.topology, NEWARK)
+    assert (told.more, told.problems, letters(wan.topology, NEWARK)) == (0, [], [])
+    assert {each.site for each in told.letters} == {SEATTLE}
+    assert sorted(each.letter.key or "" for each in told.letters) == ['{"id":7}', '{"id":8}']
+    assert {each.letter.event_id: (each.letter.cause, each.letter.row) for each in here} == {
+        each.letter.event_id: (each.letter.cause, each.letter.row) for each in told.letters
+    }
+    assert (link(wan).dead_letters, link(wan).open_dead_letters) == (2, 2)
+    # --- what was done about one is not listed any more, at both ends
+    [seven] = [each for each in here if each.letter.key == '{"id":7}']
+    with pytest.raises(OptionError, match="is a dead letter of site seattle: give --site seattle"):
+        discard(wan.topology, NEWARK, told.letters)
+    discard(wan.topology, SEATTLE, [seven])
+    [left] = reported(wan.topology, NEWARK, Chosen(table="orders")).letters
+    assert left.letter.key == '{"id":8}'
+    assert (link(wan).dead_letters, link(wan).open_dead_letters) == (2, 1)
+    # --- more of them: the receiver tells again, without the one that was discarded
+    put = notes.put_refused
+
+    def fails(*_: Any) -> None:
+        raise ChannelError("no permission for refused/")
+
+    monkeypatch.setattr(notes, "put_refused", fails)
+    with caplog.at_level(logging.WARNING):
+        refuse(spark, wan, 9)
+    assert "the sender is not told which events could not be applied: no permission" in caplog.text
+    assert (link(wan).dead_letters, link(wan).open_dead_letters) == (3, 1)
+    monkeypatch.setattr(notes, "put_refused", put)
+    refuse(spark, wan, 10)
+    keys = [each.letter.key for each in reported(wan.topology, NEWARK).letters]
+    assert keys == ['{"id":10}', '{"id":9}', '{"id":8}']
