@@ -55,9 +55,18 @@ class WanError(Exception):
     copy would not help. Of a sender: SOURCE, if all sites could get copies in place of what it
     cannot send."""
 
+    passes = False
+    """Whether it may pass though nobody does anything: a store or a table cannot be used now."""
+
     def __init__(self, *args: object, needs: str | None = None) -> None:
         super().__init__(*args)
         self.needs = needs
+
+
+def may_pass(error: Exception) -> bool:
+    """Whether what an error holds up may go on though nobody does anything. Of an error that
+    spark_wan does not know, that is not known either: it may."""
+    return not isinstance(error, WanError) or (error.passes and error.needs is None)
 
 
 class OptionError(WanError, ValueError):
@@ -100,6 +109,8 @@ class SigningKeyError(WanError):
 class ChannelError(WanError):
     """The channel cannot be used: unwritable, unreachable, or not a spark_wan channel."""
 
+    passes = True
+
 
 class NotBegunError(ChannelError):
     """No sender has begun the channel yet, and this user may not begin it."""
@@ -128,6 +139,8 @@ class HistoryLostError(SourceError):
 class SourceUnreadableError(SourceError):
     """Files of the source cannot be read now: the store throttles, times out or refuses."""
 
+    passes = True
+
 
 class TableReplacedError(SourceError):
     """The table is not the one captured or written before: another ID, or an older state."""
@@ -154,15 +167,31 @@ class TableOperationError(SourceError):
 
 
 class TargetError(WanError):
-    """The target table cannot be written now (missing, full, forbidden)."""
+    """The target table cannot be written now (full, forbidden, other writers are faster)."""
+
+    passes = True
+
+
+class TargetMissingError(TargetError):
+    """There is no table at the place of the target."""
+
+    passes = False
 
 
 class DeadLettersError(TargetError):
     """Too many rows of one epoch cannot be applied for this to be an accident."""
 
+    passes = False
+
 
 class LedgerError(WanError):
     """The ledger does not match the target's history."""
+
+
+class LedgerUnavailableError(LedgerError):
+    """The ledger cannot be read or written now."""
+
+    passes = True
 
 
 class JoinFailureError(WanError):

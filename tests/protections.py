@@ -2751,6 +2751,30 @@ GUARDS = {
     - self.since is None or letter.at is None or letter.at >= self.since
     + self.since is None or (letter.at is not None and letter.at >= self.since)
 
+    [retrying, since when]
+    unit/apply/test_applier.py::test_an_ack_says_since_when_it_is_held_and_whether_that_may_pass
+    Ack.held_since
+    - now if since is None else since
+    + now
+
+    [retrying, not what waits for a copy]
+    unit/apply/test_applier.py::test_an_ack_says_since_when_it_is_held_and_whether_that_may_pass
+    may_pass
+    - error.passes and error.needs is None
+    + error.passes
+
+    [retrying, not for ever]
+    unit/status/test_status.py::test_what_may_pass_is_retried_until_it_has_failed
+    StatusReader._held_as
+    - FAILED if lasts > self.topology.sites[site].retry_timeout * 1000 else RETRYING
+    + RETRYING
+
+    [retrying, the worse end]
+    unit/status/test_status.py::test_what_may_pass_is_retried_until_it_has_failed
+    _state
+    - (HELD, FAILED, RETRYING)
+    + (RETRYING, FAILED, HELD)
+
     [refused, told first]
     unit/apply/test_applier.py::test_the_sender_is_told_of_dead_letters_before_the_ack_counts_them
     TableApplier._ack

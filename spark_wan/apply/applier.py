@@ -41,6 +41,7 @@ from spark_wan.errors import (
     StoppedError,
     TargetError,
     WanError,
+    may_pass,
 )
 from spark_wan.events.columns import column_paths
 from spark_wan.ledger.ledger import Ledger
@@ -99,6 +100,8 @@ class ApplyResult:
     dead_letters: int = 0
     held: int | None = None
     cause: str | None = None
+    passes: bool = False
+    """Whether the cause may pass though nobody does anything."""
     needs: str | None = None
     """Why the site needs a copy of the table (:class:`~spark_wan.errors.WanError`)."""
     awaits_copy: bool = False
@@ -391,7 +394,7 @@ class TableApplier:
     def _hold(self, result: ApplyResult, epoch: int, error: Exception) -> None:
         if isinstance(error, LedgerError):
             self.ledger.forget()
-        result.held, result.cause = epoch, str(error)
+        result.held, result.cause, result.passes = epoch, str(error), may_pass(error)
         result.needs = error.needs if isinstance(error, WanError) else None
 
     def _ack(self, result: ApplyResult, before: Ack | None, working: int | None = None) -> None:
@@ -409,6 +412,7 @@ class TableApplier:
             applied=result.applied,
             held=result.held,
             cause=result.cause,
+            passes=result.passes,
             dead_letters=self._dead_letters(before),
             working=working,
             needs=need,

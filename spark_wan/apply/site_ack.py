@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from spark_wan.log.stream_log import StreamLog
+from spark_wan.units import milliseconds
 from spark_wan.wire.ack import Ack
 
 Through = Callable[[str], int | None]
@@ -22,12 +23,14 @@ class SiteAck:
     log: StreamLog
     forwarded: Sequence[Through] = ()
     """How far each of the site's senders is that forward the stream."""
+    clock: Callable[[], int] = milliseconds
+    """Milliseconds since 1970 UTC."""
     _applied: Ack | None = None
     """What the apply said last: ``applied`` is what the table has."""
     _known: Ack | None = None
     """The ack that is in the channel, as far as is known here."""
-    _holds: dict[str, str] = field(default_factory=dict)
-    """Outbound stream -> why its forwarding is held."""
+    _holds: dict[str, tuple[str, bool]] = field(default_factory=dict)
+    """Outbound stream -> why its forwarding is held, and whether that may pass."""
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def read(self) -> Ack | None:
@@ -45,13 +48,13 @@ class SiteAck:
         """The ack that is in the channel, as far as is known here."""
         return self._known
 
-    def report_forwarded(self, outbound: str, held: str | None) -> None:
-        """Note that the forwarder of an outbound stream has moved on, or why it is ``held``. Before
-        the apply has reported, nothing is written."""
+    def report_forwarded(self, outbound: str, held: str | None, passes: bool = False) -> None:
+        """Note that the forwarder of an outbound stream has moved on, or why it is ``held``, and
+        whether that may pass. Before the apply has reported, nothing is written."""
         with self._lock:
             self._holds.pop(outbound, None)
             if held is not None:
-                self._holds[outbound] = held
+                self._holds[outbound] = held, passes
             self._write()
 
     def forget(self) -> None:
@@ -62,7 +65,7 @@ class SiteAck:
     def _write(self) -> None:
         if self._applied is None:
             return
-        ack = self._lower(self._applied)
+        ack = self._lower(self._applied).held_since(self._known, self.clock())
         if ack != self._known:
             self.log.put_ack(ack)
             self._known = ack
@@ -78,6 +81,12 @@ class SiteAck:
         ack = replace(applied, applied=lower, ahead=applied.applied - lower)
         if not self._holds:
             return ack
-        causes = [cause for cause in (applied.cause, *self._holds.values()) if cause is not None]
-        held = applied.held if applied.held is not None else lower + 1
-        return replace(ack, held=held, cause="; ".join(causes))
+        holds = [*self._holds.values()]
+        if applied.cause is not None:
+            holds = [(applied.cause, applied.passes), *holds]
+        return replace(
+            ack,
+            held=applied.held if applied.held is not None else lower + 1,
+            cause="; ".join(cause for cause, _ in holds),
+            passes=all(passes for _, passes in holds),
+        )

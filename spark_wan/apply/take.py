@@ -27,6 +27,7 @@ from spark_wan.errors import (
     TargetError,
     UntrustedError,
     WanError,
+    may_pass,
 )
 from spark_wan.events.operations import EVENT_ID_COLUMNS
 from spark_wan.ledger.ledger import Ledger
@@ -219,17 +220,19 @@ class CopyTaker:
         if isinstance(error, LedgerError):
             self.ledger.forget()
         result.held, result.cause = result.applied + 1, str(error)
+        result.passes = may_pass(error)
 
     def _ack(self, before: Ack, result: ApplyResult, newest: Manifest | None) -> None:
         """Say that the newest copy is taken, or what holds it; unless the channel has the same
         ack. A request that was made meanwhile stays."""
-        ack = replace(before, held=result.held, cause=result.cause)
+        ack = replace(before, held=result.held, cause=result.cause, passes=result.passes)
         if newest is not None and result.held is None:
             result.applied = newest.epoch
             ack = replace(ack, log_id=newest.log_id, applied=newest.epoch, wanted=None)
         now = self.log.ack(self.site)
         if now is not None and now.wanted != before.wanted:
             ack = replace(ack, wanted=now.wanted, held=None, cause=None)
+        ack = ack.held_since(before, self.ledger.clock())
         if ack != now:
             self.log.put_ack(ack)
 

@@ -14,6 +14,7 @@ from spark_wan.cli.options import Config, Format, OutputFormat, parsed
 from spark_wan.cli.output import Output, open_output, reporting_errors
 from spark_wan.errors import TopologyError
 from spark_wan.status.reports import (
+    FAILED,
     HELD,
     NO_ANSWER,
     STOPPED,
@@ -79,14 +80,15 @@ def status(
 def exit_code(channels: Sequence[ChannelReport]) -> int:
     """Return the exit code of a status. The first that applies:
 
-    1: something cannot be read; 3: a link is held; 4: a site does not answer, or a sender does not
-    run; 0: all others are up to date, or on their way. (2 is that of a wrong option.)
+    1: something cannot be read; 3: a link is held, or has failed; 4: a site does not answer, or a
+    sender does not run; 0: all others are up to date, or on their way. (2 is that of a wrong
+    option.)
     """
     streams = [stream for channel in channels for stream in channel.streams]
     states = {site.state for stream in streams for site in stream.sites}
     if any(channel.problem for channel in channels) or any(each.problem for each in streams):
         return 1
-    if HELD in states:
+    if states & {HELD, FAILED}:
         return 3
     return 4 if states & {NO_ANSWER, STOPPED, UNKNOWN} else 0
 

@@ -21,6 +21,7 @@ from rich.text import Text
 from spark_wan.errors import NEW_SITE, RESEND_TO_NEW_SITE
 from spark_wan.status.reports import (
     DRAINING,
+    FAILED,
     FINISHED,
     HELD,
     LATE,
@@ -28,6 +29,8 @@ from spark_wan.status.reports import (
     NOT_SERVED,
     NOTHING_SENT,
     PAUSED,
+    RETRYING,
+    STARTING,
     STATES,
     STOPPED,
     UNKNOWN,
@@ -44,6 +47,9 @@ from spark_wan.wire.records import is_time
 
 _STYLES = {
     HELD: "red",
+    FAILED: "red",
+    RETRYING: "yellow",
+    STARTING: "yellow",
     PAUSED: "yellow",
     NO_ANSWER: "red",
     UNKNOWN: "red",
@@ -177,7 +183,8 @@ class StatusView:
         if sender is None:
             return
         if sender.held is not None:
-            yield Text(f"{at} holds it{self._since(sender.held_since_ms)}: {sender.held}", "red")
+            how, since = describe_hold(sender.held_as), self._since(sender.held_since_ms)
+            yield Text(f"{at} {how}{since}: {sender.held}", _hold_style(sender.held_as))
         if sender.alert is not None:
             yield Text(sender.alert, "yellow")
         if sender.dead_letters:
@@ -224,8 +231,9 @@ class StatusView:
         """Yield what is wrong with a link at its receiver."""
         if site.cause is not None:
             at = f" at epoch {site.held_at}" if site.held_at else ""
-            since = self._since(site.answered_at_ms)
-            yield Text(f"{site.site} holds it{at}{since}: {site.cause}", "red")
+            since = self._since(site.held_since_ms or site.answered_at_ms)
+            how, style = describe_hold(site.held_as), _hold_style(site.held_as)
+            yield Text(f"{site.site} {how}{at}{since}: {site.cause}", style)
         if site.needs is not None:
             since = self._since(site.needs_since_ms)
             yield Text(f"{site.site} needs a copy of the table{since} ({site.needs})", "red")
@@ -315,6 +323,17 @@ class StatusView:
         if unread:
             parts += ["; ", (f"{_count(unread, 'channel')} cannot be read", "red")]
         return Text.assemble(*parts)
+
+
+def describe_hold(held_as: str | None) -> str:
+    """Return what a site does with a stream that does not go on there."""
+    return {RETRYING: "retries it", FAILED: "has failed, and retries it"}.get(
+        held_as or HELD, "holds it"
+    )
+
+
+def _hold_style(held_as: str | None) -> str:
+    return "yellow" if held_as == RETRYING else "red"
 
 
 def _describe_ending(ending: EndReport, at: str) -> str:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from spark_wan.apply.site_ack import SiteAck
 from spark_wan.channels.registry import open_channel
 from spark_wan.delta.sessions import CurrentSession
-from spark_wan.errors import ChannelError, StoppedError, WanError
+from spark_wan.errors import ChannelError, StoppedError, WanError, may_pass
 from spark_wan.forward.forwarder import Forwarder
 from spark_wan.forward.forwarding import Forwarding
 from spark_wan.log.ack_watch import AckWatch
@@ -89,32 +89,33 @@ class ForwardedStream(Activity):
     def _forward(self, spark: SparkSession) -> Turn:
         """Forward in a worker. An error holds this forwarding alone."""
         self.forwarding.is_due = False
-        cause: str | None = None
+        cause, passes = None, False
         try:
             self.outbound.watch.channel.ensure_prepared()
             run(self.forwarder.round(), self.job.check_stopped)
         except StoppedError:
             raise
         except WanError as error:
-            cause = str(error)
+            cause, passes = str(error), may_pass(error)
         except Exception as error:
             log.exception("%s: unexpected error", self.name)
-            cause = f"{self.name}: {type(error).__name__}: {error}"
+            cause, passes = f"{self.name}: {type(error).__name__}: {error}", may_pass(error)
         if self.forwarder.left:
             self.forwarding.is_due = True
         self._count()
         try:
-            self.answer.report_forwarded(self.name, cause)
+            self.answer.report_forwarded(self.name, cause, passes)
         except ChannelError as error:
-            cause = cause or str(error)
-        return self._noted(cause)
+            if cause is None:
+                cause, passes = str(error), may_pass(error)
+        return self._noted(cause, passes)
 
-    def _noted(self, cause: str | None) -> Turn:
+    def _noted(self, cause: str | None, passes: bool) -> Turn:
         """Note whether forwarding is held, and why. Returns what comes next."""
         before = self.forwarding.hold
         hold = Hold(cause, FIRST_RETRY, before) if cause is not None else None
         self.forwarding.hold = hold
-        self.acks.forwarding_held = cause
+        self.acks.forwarding_held = None if cause is None else (cause, passes)
         is_new = cause != (before.cause if before is not None else None)
         if self.available_now:
             self.scheduler.add(self.acks)

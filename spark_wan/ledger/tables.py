@@ -14,7 +14,7 @@ from spark_wan.delta.errors import ErrorKind, error_text
 from spark_wan.delta.sessions import CurrentSession, lost_session
 from spark_wan.delta.sql import quoted, reference
 from spark_wan.delta.tables import load, table_detail, table_exists
-from spark_wan.errors import LedgerError, WanError, copy_advice
+from spark_wan.errors import LedgerError, LedgerUnavailableError, WanError, copy_advice
 from spark_wan.wire.ledger import LEDGER_VERSION, SCHEMAS, ledger_location
 
 if TYPE_CHECKING:
@@ -58,9 +58,9 @@ class LedgerTables:
                 raise
             raise self.error(error) from error
 
-    def error(self, error: Exception) -> LedgerError:
+    def error(self, error: Exception) -> LedgerUnavailableError:
         """Return what a failure to read or write the ledger means, and what to do."""
-        return LedgerError(
+        return LedgerUnavailableError(
             f"the ledger at {self.location('')} cannot be read or written now: {error_text(error)}."
             " Nothing is applied without it; reading or writing it will be retried. If part of it "
             "is missing or damaged, stop this site's receivers and restore it from a backup. "

@@ -17,6 +17,7 @@ from spark_wan.forward.forwarding import Forwarding
 from spark_wan.log.listing import Announced, Listing
 from spark_wan.receiver.record import COUNTED, ReceiverRecordKeeper
 from spark_wan.runtime.hold import Hold, next_wait
+from spark_wan.units import milliseconds
 from spark_wan.wire.ack import Ack
 from spark_wan.wire.manifest import Manifest
 
@@ -242,12 +243,13 @@ class InboundStream:
             self.report().table = manifest.table
         acked = listing.log.ack(site)
         if acked is not None:
-            ack = replace(acked, held=acked.in_table + 1, cause=cause, needs=None)
+            ack = replace(acked, held=acked.in_table + 1, cause=cause, passes=False, needs=None)
         else:
             log_id = manifest.log_id if manifest else ""
             ack = Ack(site, self.name, log_id=log_id, applied=0, held=listing.newest, cause=cause)
         if self.answer is not None:
             self.answer.forget()
+        ack = ack.held_since(acked, milliseconds())
         if ack != acked:
             listing.log.put_ack(ack)
         self.hold(cause, listing)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from spark_wan.delta.errors import ErrorKind, error_text
 from spark_wan.delta.sessions import CurrentSession, lost_session
-from spark_wan.errors import StoppedError, TableReplacedError, WanError
+from spark_wan.errors import StoppedError, TableReplacedError, WanError, may_pass
 from spark_wan.runtime.first_looks import FirstLooks
 from spark_wan.runtime.hold import Hold, next_wait
 from spark_wan.runtime.pace import Pace
@@ -124,6 +124,8 @@ class _Hold(Hold):
 
     replaced: bool = field(kw_only=True)
     """The source is not the table, or not in the state, that was published."""
+    passes: bool = field(kw_only=True)
+    """The cause may pass though nobody does anything."""
 
 
 @dataclass(eq=False)
@@ -150,8 +152,9 @@ class OutboundStream(Activity):
     """Returns what pauses the stream, if anything does."""
     check_control: Callable[[], None] = lambda: None
     """Raises WanError as long as that cannot be told."""
-    forwarding_held: str | None = None
-    """Why the forwarder that publishes the stream, beside this activity, adds nothing."""
+    forwarding_held: tuple[str, bool] | None = None
+    """Why the forwarder that publishes the stream, beside this activity, adds nothing, and whether
+    that may pass."""
     _holds: dict[str, _Hold] = field(default_factory=dict)
     """What holds the stream, by the part of its work that failed: publishing, acks."""
     _through: int | None = None
@@ -349,11 +352,15 @@ class OutboundStream(Activity):
     def _known(self) -> dict[str, Any]:
         """Return what the record says of the stream."""
         status, newest = self.status, self._newest
+        held, passes = self.forwarding_held or (None, False)
+        if status.held is not None:
+            held, passes = status.held, all(each.passes for each in self._holds.values())
         return dict(
             log_id=newest.log_id if newest is not None else "",
             epoch=newest.epoch if newest is not None else 0,
             through=newest.through if newest is not None else None,
-            held=status.held or self.forwarding_held,
+            held=held,
+            passes=passes,
             replaced=status.replaced,
             waiting=self.publisher.waiting if self.publisher is not None else 0,
             work=None,
@@ -462,12 +469,19 @@ class OutboundStream(Activity):
             wait = next_wait(first_wait, before)
             retry = "Start again." if self.available_now else f"Will retry in {wait:g} s."
             error = WanError(f"{table}: its Spark job was cancelled from outside. {retry}")
+            error.passes = True
         expected = isinstance(error, WanError)
         cause = str(error) if expected else f"{table}: {error_text(error)}"
         if before is None or cause != before.cause:
             traceback = None if expected else error
             log.error("%s: held: %s", self.status.stream, cause, exc_info=traceback)
-        hold = _Hold(cause, first_wait, before, replaced=isinstance(error, TableReplacedError))
+        hold = _Hold(
+            cause,
+            first_wait,
+            before,
+            replaced=isinstance(error, TableReplacedError),
+            passes=may_pass(error),
+        )
         self._holds[part] = hold
         self.status.held = cause
         self.status.replaced = any(each.replaced for each in self._holds.values())

@@ -15,10 +15,12 @@ from pathlib import Path
 
 from spark_wan.errors import NEW_SITE, WanError
 from spark_wan.status.reports import (
+    FAILED,
     FINISHED,
     HELD,
     NO_ANSWER,
     NOT_SERVED,
+    RETRYING,
     STOPPED,
     UNKNOWN,
     ChannelReport,
@@ -62,8 +64,8 @@ class Problem:
 
     level: Level
     kind: str
-    """``channel``, ``held``, ``no answer``, ``stopped``, ``unknown``, ``behind``, ``queue``,
-    ``history``, ``paused``, ``dead letters``, ``acks`` or ``site``."""
+    """``channel``, ``held``, ``failed``, ``retrying``, ``no answer``, ``stopped``, ``unknown``,
+    ``behind``, ``queue``, ``history``, ``paused``, ``dead letters``, ``acks`` or ``site``."""
     text: str
     channel: str
     stream: str = ""
@@ -165,8 +167,7 @@ class _Check:
         job = "sender" if stream.from_site in ("", stream.origin) else "receiver"
         if sender is not None and sender.held is not None:
             since = self._for(sender.held_since_ms)
-            text = f"{at} holds it{since}: {sender.held}"
-            yield self._problem(Level.CRITICAL, "held", text, at)
+            yield self._held(sender.held_as, since, sender.held, at)
         elif STOPPED in states and sender is not None:
             since = self._for(sender.stopped_ms)
             text = f"the {job} of {at} has been stopped{since}. Start it again."
@@ -179,6 +180,17 @@ class _Check:
             yield self._problem(Level.WARNING, "acks", sender.alert, at)
         yield from self._paused(at)
         yield from self._history(at)
+
+    def _held(self, held_as: str | None, since: str, cause: str, site: str) -> Problem:
+        """Return that a site does not go on with the stream. What may pass is a warning, until it
+        has lasted for ``retry_timeout``."""
+        if held_as == RETRYING:
+            text = f"{site} retries it{since}: {cause}"
+            return self._problem(Level.WARNING, RETRYING, text, site)
+        kind, how = HELD, "holds it"
+        if held_as == FAILED:
+            kind, how = FAILED, "has failed, and retries it"
+        return self._problem(Level.CRITICAL, kind, f"{site} {how}{since}: {cause}", site)
 
     def _paused(self, at: str) -> Iterator[Problem]:
         paused = self.stream.paused
@@ -216,8 +228,8 @@ class _Check:
         name, limits, receiver = site.site, self.limits, site.receiver
         if site.cause is not None:
             at = f" at epoch {site.held_at}" if site.held_at else ""
-            text = f"{name} holds it{at}{self._for(site.answered_at_ms)}: {site.cause}"
-            yield self._problem(Level.CRITICAL, "held", text, name)
+            since = self._for(site.held_since_ms or site.answered_at_ms)
+            yield self._held(site.held_as, f"{at}{since}", site.cause, name)
         elif site.state == NO_ANSWER:
             text = (
                 f"{name} owes an ack{self._for(site.overdue_since_ms)}. Check that its receiver "
@@ -252,7 +264,7 @@ class _Check:
             yield self._problem(Level.WARNING, "queue", text, name)
 
     def _is_behind(self, site: SiteReport) -> bool:
-        if site.state in (HELD, NO_ANSWER) or site.behind_ms is None:
+        if site.state in (HELD, FAILED, NO_ANSWER) or site.behind_ms is None:
             return False  # that is said already
         return site.behind_ms > self.limits.behind * 1000
 

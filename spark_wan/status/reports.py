@@ -11,6 +11,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from typing import TypeGuard
 
 from spark_wan.channels.base import Channel, Note, Version
 from spark_wan.channels.parallel import in_order
@@ -44,19 +45,23 @@ from spark_wan.wire.records import LongWork
 from spark_wan.wire.refused import RefusedEvents
 from spark_wan.wire.sender_record import EndRequest, SenderRecord
 
-HELD, PAUSED = "held", "paused"
+HELD, FAILED, RETRYING = "held", "failed", "retrying"
+PAUSED, STARTING = "paused", "starting"
 DRAINING, FINISHED = "draining", "finished"
 NO_ANSWER, NOT_SERVED = "no answer", "no longer served"
 LATE, STOPPED, UNKNOWN = "late", "stopped", "unknown"
 UP_TO_DATE, NOTHING_SENT = "up to date", "nothing sent yet"
 STATES = (
     HELD,
+    FAILED,
     NO_ANSWER,
     UNKNOWN,
     STOPPED,
+    RETRYING,
     PAUSED,
     NOT_SERVED,
     DRAINING,
+    STARTING,
     LATE,
     FINISHED,
     UP_TO_DATE,
@@ -65,13 +70,17 @@ STATES = (
 """What a link can be, the worst first:
 
 ================  ================================================================================
-held              the sender or the site holds the stream, and says why
+held              the sender or the site holds the stream, and says why, and what to do
+failed            the sender or the site has retried for longer than its ``retry_timeout``, and goes
+                  on to do so
 no answer         the site has owed an ack for longer than the sender's ``ack_timeout``
 unknown           the sender was to say something and has not: it was killed, or has no network
 stopped           the sender was stopped; what the source has had since is not known
+retrying          the sender or the site cannot go on, for a cause that may pass by itself
 paused            somebody has paused the stream: the site takes nothing until it is resumed
 no longer served  the site is no remote of the sender any more
 draining          somebody drains the stream, and the site does not have all yet
+starting          the sender runs, and has sent nothing of the stream yet
 late              something waits: for the site, or for the sender
 finished          somebody has ended the stream, and the site has all of it
 up to date        the site has all that the sender knows of
@@ -145,6 +154,10 @@ class SiteReport:
     held_at: int | None = None
     cause: str | None = None
     """The epoch that the site holds the stream at, and why."""
+    held_since_ms: int | None = None
+    """Since when, by the site's clock; None: it does not, or does not say."""
+    held_as: str | None = None
+    """:data:`HELD`, :data:`RETRYING` or :data:`FAILED`; None: it does not."""
     needs: str | None = None
     """Why the site needs a copy of the table: ``epochs``, ``source``, ``table``, ``columns`` or
     ``ledger`` (:mod:`spark_wan.errors`); None: a copy is not what it needs."""
@@ -182,6 +195,8 @@ class SenderReport:
 
     held: str | None
     """Why it holds the stream, and what to do."""
+    held_as: str | None
+    """:data:`HELD`, :data:`RETRYING` or :data:`FAILED`; None: it does not."""
     held_since_ms: int | None
     began_ms: int
     """Since when the next six count."""
@@ -606,6 +621,8 @@ class StatusReader:
             backlog_bytes=sum(each.bytes for each in backlog),
             held_at=ack.held if ack is not None else None,
             cause=ack.cause if ack is not None else None,
+            held_since_ms=ack.since if ack is not None else None,
+            held_as=self._held_as(site, ack.passes, ack.since) if _holds(ack) else None,
             needs=need.why if need is not None else None,
             needs_since_ms=need.since if need is not None else None,
             answered_at_ms=int(answered * 1000) if ack is not None and answered else None,
@@ -633,6 +650,14 @@ class StatusReader:
             behind_ms=max(0, now - min(each.oldest_change for each in backlog)),
             overdue_since_ms=owed if is_overdue and not answers else None,
         )
+
+    def _held_as(self, site: str, passes: bool, since: int | None) -> str:
+        """Return the state of a link that a site holds. ``passes``: the cause may pass by itself;
+        ``since``: since when it holds it."""
+        if not passes or site not in self.topology.sites:
+            return HELD
+        lasts = self.clock() - since if since is not None else 0
+        return FAILED if lasts > self.topology.sites[site].retry_timeout * 1000 else RETRYING
 
     def _receivers(
         self, reading: _Reading, addressees: Sequence[str]
@@ -692,6 +717,9 @@ class StatusReader:
             report,
             sender=SenderReport(
                 held=record.held,
+                held_as=None
+                if record.held is None
+                else self._held_as(reading.sender.site, record.passes, record.held_since),
                 held_since_ms=record.held_since,
                 began_ms=record.began,
                 epochs=record.epochs,
@@ -725,6 +753,10 @@ def _open_letters(reading: _Reading, ack: Ack | None) -> int | None:
     except WanError:
         return None  # a newer version has written it, or acks alone may be read
     return None if told is None else told.open
+
+
+def _holds(ack: Ack | None) -> TypeGuard[Ack]:
+    return ack is not None and ack.cause is not None
 
 
 def _works(receiver: ReceiverReport | None, now: int) -> bool:
@@ -768,8 +800,9 @@ def _state(stream: StreamReport, site: SiteReport) -> str:
     sender = stream.sender
     if not site.served:
         return NOT_SERVED
-    if site.cause is not None or (sender is not None and sender.held is not None):
-        return HELD
+    holds = {site.held_as, sender.held_as if sender is not None else None}
+    if held := next((each for each in (HELD, FAILED, RETRYING) if each in holds), None):
+        return held
     if site.overdue_since_ms is not None:
         return NO_ANSWER
     is_drain = stream.ending is not None and stream.ending.kind in ("", NEWEST)
@@ -787,7 +820,9 @@ def _state(stream: StreamReport, site: SiteReport) -> str:
     if is_drain:
         return DRAINING
     if site.lacks_before is not None or (sender is not None and sender.waiting):
-        return LATE
+        return LATE if stream.epoch else STARTING
+    if not stream.epoch and sender is not None and sender.work is not None:
+        return STARTING
     return UP_TO_DATE if stream.epoch else NOTHING_SENT
 
 

@@ -32,7 +32,7 @@ from spark_wan.delta.schema import needs_column_mapping, portable_schema
 from spark_wan.delta.sessions import CurrentSession, lost_session
 from spark_wan.delta.sql import reference
 from spark_wan.delta.tables import LogRetention, history, load, table_id
-from spark_wan.errors import FrameError, TargetError, WanError
+from spark_wan.errors import FrameError, TargetError, TargetMissingError, WanError
 from spark_wan.events.operations import EVENT_ID_COLUMNS
 from spark_wan.ledger.applied_columns import AppliedColumns
 from spark_wan.ledger.applied_ids import AppliedEventIds
@@ -301,12 +301,10 @@ class DeltaTarget:
                 raise FrameError(error_text(error)) from error
             if of_ledger or self.ledger.is_named_in(error):
                 raise self.ledger.error(error) from error
-            state = (
-                "is missing"
-                if ErrorKind.MISSING.matches(error)
-                else "cannot be read or written now"
-            )
-            raise TargetError(
+            is_missing = ErrorKind.MISSING.matches(error)
+            kind = TargetMissingError if is_missing else TargetError
+            state = "is missing" if is_missing else "cannot be read or written now"
+            raise kind(
                 f"{self.table}: the table at site {self.site} ({self.location}) {state}: "
                 f"{error_text(error)}. The receiver will retry."
             ) from error

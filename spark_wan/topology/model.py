@@ -86,6 +86,12 @@ class Site:
         "Maximum unpacked size of a frame that the site receives: bytes, or 1GiB, 64MB. A larger"
         " one is refused before it is unpacked.",
     )
+    retry_timeout: float = setting(
+        600.0,
+        parse_seconds,
+        "For how long the site retries before a link counts as failed, if the cause may pass by"
+        " itself: seconds, or 10m, 1h. It retries after that, too.",
+    )
     sync: Sync = setting(
         "auto",
         parse_sync,

@@ -11,6 +11,10 @@ A JSON object:
                                   site forwards the stream; 0: nothing is
 ``held``          int or null     the epoch at which the site holds the stream
 ``cause``         string or null  why it is held
+``since``         int             since when it is held, by the site's clock, in milliseconds since
+                                  1970 UTC; absent: it is not, or that is not known
+``passes``        bool            the cause may pass though nobody does anything: the site retries;
+                                  absent: false
 ``dead_letters``  int             events of the stream that the site could not apply, and keeps
                                   with their causes in its ledger
 ``ahead``         int             epochs above ``applied`` that are in the site's table already, and
@@ -108,7 +112,17 @@ class Ack:
     working: int | None = None
     needs: Need | None = None
     wanted: Wanted | None = None
+    since: int | None = None
+    passes: bool = False
     signature: Signature | None = field(default=None, compare=False)
+
+    def held_since(self, before: Ack | None, now: int) -> Ack:
+        """Return the ack with the time at which its hold began. ``before``: the ack that it
+        replaces; ``now``: milliseconds since 1970 UTC."""
+        if self.held is None:
+            return replace(self, since=None, passes=False)
+        since = before.since if before is not None and before.held is not None else None
+        return replace(self, since=now if since is None else since)
 
     def has(self, log_id: str, epoch: int) -> bool:
         """Whether the site has an epoch of a log, and all before it."""
@@ -120,7 +134,11 @@ class Ack:
         return self.applied + self.ahead
 
     def encode(self) -> bytes:
-        absent = {"ahead": 0, **dict.fromkeys(("working", "needs", "wanted", "signature"))}
+        absent = {
+            "ahead": 0,
+            "passes": False,
+            **dict.fromkeys(("working", "needs", "wanted", "since", "signature")),
+        }
         content = {"version": VERSION, **written_fields(self, **absent)}
         if self.wanted is not None:
             content["wanted"] = written_fields(
@@ -149,7 +167,11 @@ class Ack:
     def _is_valid(self) -> bool:
         numbers = (self.applied, self.ahead, self.dead_letters, self.held, self.working)
         since = None if self.needs is None else self.needs.since
-        return is_time(since) and all(number is None or number >= 0 for number in numbers)
+        return (
+            is_time(since)
+            and is_time(self.since)
+            and all(number is None or number >= 0 for number in numbers)
+        )
 
     @classmethod
     def of(

@@ -13,6 +13,8 @@ A JSON object. Times are by the sender's clock, in milliseconds since 1970 UTC:
 ``replaced``             bool             it holds it because the source is not the table, or not
                                           in the state, that was published
 ``held_since``           int or null      since when
+``passes``               bool             the cause may pass though nobody does anything: the sender
+                                          retries; absent: false
 ``began``                int              since when the six counters count: the sender's start;
                                           of a user stream, the first write of its sink
 ``epochs``               int              epochs that were published
@@ -119,6 +121,7 @@ class SenderRecord:
     settings_generation: int = 1
     control: int = 0
     ending: EndRequest | None = None
+    passes: bool = False
 
     def _printable(self) -> SenderRecord:
         """Return the record with texts that a terminal may show."""
@@ -131,7 +134,7 @@ class SenderRecord:
         )
 
     def encode(self) -> _Data:
-        return write_record(self, work=None, control=0, ending=None)
+        return write_record(self, work=None, control=0, ending=None, passes=False)
 
     @classmethod
     def of(cls, data: _Data, stream: str) -> SenderRecord | None:

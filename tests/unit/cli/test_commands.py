@@ -161,6 +161,7 @@ OF_THE_SITE = {
     "signing_keys",
     "accept_from",
     "max_frame_bytes",
+    "retry_timeout",
     "sync",
     "sync_after",
     "auto_init",

@@ -53,6 +53,7 @@ FINE = StreamReport(
 )
 SENDER = SenderReport(
     held=None,
+    held_as=None,
     held_since_ms=None,
     began_ms=NOW - 60 * MINUTE,
     epochs=3,
@@ -153,7 +154,9 @@ def test_a_link_that_is_behind_says_by_how_much() -> None:
 
 
 def test_what_holds_a_link_at_its_receiver() -> None:
-    held = replace(BEHIND, held_at=13, cause="the table is missing. Create it.", dead_letters=1)
+    held = replace(
+        BEHIND, held_as="held", held_at=13, cause="the table is missing. Create it.", dead_letters=1
+    )
     assert link(held) == [
         "    -> denver  held; behind by 3 epochs, 1,200 events, 24.6 MB, 5 min",
         f"               denver holds it at epoch 13 since {since(2 * MINUTE)} (2 min): "
@@ -210,7 +213,11 @@ def test_keys_that_are_not_unique_are_said_with_the_query_that_finds_them() -> N
 def test_what_holds_a_stream_at_its_sender_holds_its_links() -> None:
     """Since long ago, and with a row that could not be sent."""
     sender = replace(
-        SENDER, held="no change feed. Set it.", held_since_ms=NOW - 50 * 3_600_000, dead_letters=2
+        SENDER,
+        held="no change feed. Set it.",
+        held_as="held",
+        held_since_ms=NOW - 50 * 3_600_000,
+        dead_letters=2,
     )
     first, second, *rest = link(SiteReport("denver", 15), sender=sender)
     assert first.startswith("    newark holds it since 2023-11-1")
@@ -298,7 +305,7 @@ def test_long_lines_go_on_below_their_text_in_a_terminal_and_stay_whole_elsewher
     width: int,
 ) -> None:
     cause = "the table is missing. " * 20
-    held = replace(BEHIND, held_at=13, cause=cause.strip())
+    held = replace(BEHIND, held_as="held", held_at=13, cause=cause.strip())
     whole = shown(replace(FINE, sites=(held,)))
     assert sum(cause.strip() in line for line in whole) == 1
     lines = shown(replace(FINE, sites=(held,)), width=width)
@@ -357,7 +364,9 @@ def test_the_example_on_the_page_of_operations_is_what_is_shown(
 ) -> None:
     path = "newark -> east -> chicago -> west"
     missing = "the target table is missing. Restore it, or remove it from the topology."
-    held = replace(BEHIND, site="seattle", held_at=13, cause=missing, path=f"{path} -> seattle")
+    held = replace(
+        BEHIND, site="seattle", held_as="held", held_at=13, cause=missing, path=f"{path} -> seattle"
+    )
     silent = SiteReport(
         "denver", 14, 1, 10, 1_200, behind_ms=9 * MINUTE, overdue_since_ms=NOW - 8 * MINUTE
     )
@@ -369,6 +378,7 @@ def test_the_example_on_the_page_of_operations_is_what_is_shown(
     )
     sender = replace(
         SENDER,
+        held_as="held",
         held="orders: TRUNCATE in version 42. Decide: spark-wan decide orders@42=distribute or "
         "=skip.",
         held_since_ms=NOW - 2 * MINUTE,

@@ -37,6 +37,7 @@ MINUTE, DAY = 60_000, 86_400_000
 FINE = replace(
     SENDER,
     held=None,
+    held_as=None,
     held_since_ms=None,
     alert=None,
     dead_letters=0,
@@ -93,7 +94,7 @@ def test_what_is_right_is_no_problem() -> None:
     ("stream", "problem", "text"),
     [
         (
-            with_sender(held="the feed is off", held_since_ms=NOW - 5 * MINUTE),
+            with_sender(held="the feed is off", held_as="held", held_since_ms=NOW - 5 * MINUTE),
             ("critical", "held", "newark"),
             "newark holds it for 5 min: the feed is off",
         ),
@@ -124,9 +125,29 @@ def test_what_is_right_is_no_problem() -> None:
             "the record is damaged",
         ),
         (
-            with_site(cause="the table is gone", held_at=8, answered_at_ms=NOW - 2 * MINUTE),
+            with_site(
+                cause="the table is gone",
+                held_as="held",
+                held_at=8,
+                answered_at_ms=NOW - 2 * MINUTE,
+            ),
             ("critical", "held", "seattle"),
             "seattle holds it at epoch 8 for 2 min: the table is gone",
+        ),
+        (
+            with_site(cause="full", held_as="retrying", held_at=8, held_since_ms=NOW - MINUTE),
+            ("warning", "retrying", "seattle"),
+            "seattle retries it at epoch 8 for 1 min: full",
+        ),
+        (
+            with_site(cause="full", held_as="failed", held_at=8, held_since_ms=NOW - DAY),
+            ("critical", "failed", "seattle"),
+            "seattle has failed, and retries it at epoch 8 for 1 d: full",
+        ),
+        (
+            with_sender(held="slow", held_as="retrying", held_since_ms=NOW - 5 * MINUTE),
+            ("warning", "retrying", "newark"),
+            "newark retries it for 5 min: slow",
         ),
         (
             with_site(overdue_since_ms=NOW - 7 * MINUTE),
@@ -190,7 +211,8 @@ def test_what_waits_in_a_pause_is_not_behind() -> None:
 
 
 def test_a_site_that_is_held_or_silent_is_not_also_behind() -> None:
-    for more in ({"cause": "why", "held_at": 8}, {"overdue_since_ms": NOW - DAY}):
+    held = {"cause": "why", "held_at": 8, "held_as": "held"}
+    for more in (held, {**held, "held_as": "failed"}, {"overdue_since_ms": NOW - DAY}):
         site = replace(BEHIND, behind_ms=DAY, **more)  # type: ignore[arg-type]
         assert len(found(replace(STREAM, sites=(site,)))) == 1
 
@@ -202,7 +224,7 @@ def test_a_site_that_is_held_or_silent_is_not_also_behind() -> None:
         replace(STREAM, ending=EndReport("ann", "newest", 0, 41, 2), published_at_ms=NOW - 4 * DAY),
         with_sender(stopped_ms=NOW - 4 * DAY),
         with_sender(silent_since_ms=NOW - 4 * DAY),
-        with_sender(held="why", held_since_ms=NOW - 4 * DAY),
+        with_sender(held="why", held_as="held", held_since_ms=NOW - 4 * DAY),
     ],
     ids=["paused", "ended", "stopped", "silent", "held"],
 )

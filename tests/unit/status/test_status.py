@@ -416,6 +416,7 @@ def test_what_the_sender_says_is_reported(topology: Topology) -> None:
     )
     expected = SenderReport(
         held=held,
+        held_as="held",
         held_since_ms=700,
         began_ms=500,
         epochs=3,
@@ -466,6 +467,50 @@ def test_the_states_of_a_link(topology: Topology) -> None:
     assert set(states(topology, at=2_901).values()) == {"unknown"}
     record(topology, held="no change feed", next_within=1_000)
     assert set(states(topology).values()) == {"held"}
+
+
+def test_what_may_pass_is_retried_until_it_has_failed(topology: Topology) -> None:
+    """A link is as bad as the worse of its ends. Fails when a store that is slow for a moment looks
+    like a decision that is waited for; and when it looks so for ever."""
+    publish(topology, 1, events=1, size=1)
+    answer(topology, "seattle", 1)
+    timeout = int(topology.site("denver").retry_timeout * 1000)
+    answer(topology, "denver", 0, held=1, cause="full", since=700, passes=True)
+    now = 700 + timeout
+    assert states(topology, now) == {"seattle": "up to date", "denver": "retrying"}
+    assert states(topology, now + 1) == {"seattle": "up to date", "denver": "failed"}
+    report = StatusReader(topology, clock=lambda: now + 1).read()
+    [denver] = [
+        site
+        for channel in report
+        for stream in channel.streams
+        for site in stream.sites
+        if site.held_as is not None
+    ]
+    assert (denver.site, denver.held_since_ms, denver.held_as) == ("denver", 700, "failed")
+    record(topology, held="slow", held_since=now, passes=True)
+    assert states(topology, now + 1) == {"seattle": "retrying", "denver": "failed"}
+    record(topology, held="slow", held_since=now)
+    assert states(topology, now + 1) == {"seattle": "held", "denver": "held"}
+    record(topology)
+    answer(topology, "denver", 0, held=1, cause="full", passes=True)  # without a time
+    assert states(topology, now + 1)["denver"] == "retrying"
+    answer(topology, "denver", 0, held=1, cause="full", since=700)
+    assert states(topology, now + 1)["denver"] == "held"
+
+
+def test_b17_a_sender_that_has_sent_nothing_is_starting_once_it_has_something_to_send(
+    topology: Topology,
+) -> None:
+    assert set(states(topology).values()) == {"nothing sent yet"}
+    record(topology)
+    assert set(states(topology).values()) == {"nothing sent yet"}
+    record(topology, waiting=3)
+    assert set(states(topology).values()) == {"starting"}
+    record(topology, work=LongWork(1_000, 600))
+    assert set(states(topology).values()) == {"starting"}
+    record(topology, waiting=3, stopped=800)
+    assert set(states(topology).values()) == {"stopped"}
 
 
 def test_a_paused_stream_is_paused_and_not_late(topology: Topology) -> None:
