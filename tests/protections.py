@@ -1696,7 +1696,7 @@ GUARDS = {
     [held forwarding in the record]
     unit/forward/test_networks.py::test_status_shows_a_forwarded_link_and_what_holds_its_forwarder
     ForwardedStream._noted
-    - self.acks.forwarding_held = cause
+    - self.acks.forwarding_held = None if cause is None else (cause, passes)
     + pass
 
     [forwarding beside the apply]
@@ -2302,9 +2302,9 @@ GUARDS = {
     - try:
     -     ...
     - finally:
-    -     note_stop(handle, [*forwards.channels, *(each.streams for each in channels)])
+    -     note_stop(handle, [*forwards.channels, *channels])
     + writer.write(spark)
-    + note_stop(handle, [*forwards.channels, *(each.streams for each in channels)])
+    + note_stop(handle, [*forwards.channels, *channels])
 
     [one tables decisions]
     test_unreadable_decisions_hold_their_table_alone
@@ -2750,6 +2750,36 @@ GUARDS = {
     Chosen.has
     - self.since is None or letter.at is None or letter.at >= self.since
     + self.since is None or (letter.at is not None and letter.at >= self.since)
+
+    [heartbeats, once a minute]
+    unit/log/test_heart.py::test_a_job_beats_once_a_minute_for_each_sender
+    Heart.beat
+    - 0 < self._next_at - now <= EVERY
+    + False
+
+    [heartbeats, a clock that was set back]
+    unit/log/test_heart.py::test_a_job_beats_once_a_minute_for_each_sender
+    Heart.beat
+    - 0 < self._next_at - now <= EVERY
+    + now < self._next_at
+
+    [heartbeats, another goes on]
+    unit/log/test_heart.py::test_b73_a_job_that_is_stopped_says_so
+    Heart.stop
+    - there == mine and (not is_late())
+    + not is_late()
+
+    [heartbeats, for a run that ends]
+    unit/status/test_status.py::test_b73_a_receiver_that_stops_or_dies_is_not_connected
+    StatusReader._is_connected
+    - beat is None or not beat.every
+    + beat is None
+
+    [heartbeats, any sign of life]
+    unit/status/test_status.py::test_b73_a_receiver_that_stops_or_dies_is_not_connected
+    StatusReader._silent_since
+    - max(beat.written, record.written)
+    + beat.written
 
     [retrying, since when]
     unit/apply/test_applier.py::test_an_ack_says_since_when_it_is_held_and_whether_that_may_pass
@@ -3969,8 +3999,8 @@ GUARDS = {
 
     [silent]
     test_the_states_of_a_link
-    StatusReader._is_silent
-    - record.next_within > 0 and record.stopped is None and late
+    StatusReader._silent_since
+    - record.next_within > 0 and late
     + False
 
     [waiting]

@@ -33,9 +33,9 @@ def write_of(path: str) -> str:
     return path.rpartition("/")[2][:_WRITE_DIGITS]
 
 
-Kind = Literal["head", "again", "pause", "ack", "sender", "receiver", "refused"]
-BY_SITE: tuple[Kind, ...] = ("ack", "receiver", "refused")
-"""Kinds of which a stream has one note for each site."""
+Kind = Literal["head", "again", "pause", "ack", "sender", "receiver", "refused", "heartbeat"]
+BY_SITE: tuple[Kind, ...] = ("ack", "receiver", "refused", "heartbeat")
+"""Kinds of which a stream, or a sender, has one note for each site."""
 
 
 class Note(NamedTuple):
@@ -43,8 +43,9 @@ class Note(NamedTuple):
 
     kind: Kind
     """The newest epoch, an announcement, a pause, a site's ack, what the sender or a receiver says
-    of itself, or which events a site could not apply."""
+    of itself, which events a site could not apply, or that a job is there."""
     stream: str
+    """Of a heartbeat: the name of a sender."""
     site: str = ""
     """Of the kinds in :data:`BY_SITE`."""
 

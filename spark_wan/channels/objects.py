@@ -10,6 +10,7 @@
     senders/<stream>.json                       the sender's record
     receivers/<stream>/<site>.json              the receiver's record
     refused/<stream>/<site>.json                events that a site could not apply
+    heartbeats/<sender>/<site>.json             that a job is there
     wan-writable, wan-clock-<32 hex digits>     probes: there for a moment, or left by a crash
 
 ``<attempt>`` is 32 hexadecimal digits: the first 16 name the write, the others one attempt of one
@@ -61,6 +62,7 @@ _NOTES: dict[Kind, str] = {
     "sender": "senders/{}.json",
     "receiver": "receivers/{}/{}.json",
     "refused": "refused/{}/{}.json",
+    "heartbeat": "heartbeats/{}/{}.json",
 }
 _NOTE = {
     kind: re.compile(re.escape(path).replace(r"\{\}", "([^/]+)")) for kind, path in _NOTES.items()

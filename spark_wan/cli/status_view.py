@@ -215,7 +215,7 @@ class StatusView:
         elif sender.silent_since_ms is not None:
             yield Text(
                 f"the {job} of {at} has said nothing{self._since(sender.silent_since_ms)}. Check "
-                "that it runs, and writes to senders/ in this channel.",
+                "that it runs, and writes to heartbeats/ in this channel.",
                 "red",
             )
         elif sender.other_settings:
@@ -264,9 +264,13 @@ class StatusView:
             yield Text(
                 f"the receiver of {site.site} has said nothing"
                 f"{self._since(receiver.silent_since_ms)}. Check that it runs, and writes to "
-                "receivers/ in this channel.",
+                "heartbeats/ in this channel.",
                 "yellow",
             )
+        elif receiver is None and site.connected is False:
+            since = self._since(site.seen_ms)
+            text = f"no receiver of {site.site} has said anything{since}. Check that it runs."
+            yield Text(text, "yellow")
         stopped = receiver is not None and receiver.stopped_ms is not None
         if site.overdue_since_ms is not None and not stopped:
             never = ", and has never sent one" if site.answered_at_ms is None else ""

@@ -20,6 +20,7 @@ from spark_wan.errors import ChannelError, StoppedError, WanError, may_pass
 from spark_wan.forward.forwarder import Forwarder
 from spark_wan.forward.forwarding import Forwarding
 from spark_wan.log.ack_watch import AckWatch
+from spark_wan.log.heart import Heart
 from spark_wan.log.stream_log import StreamLog
 from spark_wan.runtime.hold import Hold
 from spark_wan.runtime.pace import Pace
@@ -230,8 +231,12 @@ class Forwards:
             if known is None:
                 watch = AckWatch(open_channel(sender.channel, sender.storage))
                 pace = Pace(sender.batch_interval, self.site.idle_interval)
-                known = OutboundChannel(watch, [], self.scheduler, pace)
+                heart = Heart(watch.channel, self.site.name, milliseconds, set())
+                known = OutboundChannel(watch, [], self.scheduler, pace, heart)
                 self._outbound[sender.channel] = known
                 if not self.available_now:
                     self.scheduler.add(known)
+            known.heart.add(sender.name)
+            if self.available_now:
+                known.heart.beat(every=0)
             return known

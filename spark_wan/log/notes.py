@@ -1,5 +1,5 @@
 """What the notes of a stream mean: acks, head, announcement, pause, what its sender and its
-receivers say of themselves, and which events sites could not apply.
+receivers say of themselves, which events sites could not apply, and that jobs are there.
 
 All are replaced as a whole. A head and an announcement (:mod:`spark_wan.wire.head`) are hints: one
 that is damaged is none. What jobs say of themselves is for reports; ``wait_for_ack`` uses that of
@@ -11,6 +11,7 @@ from __future__ import annotations
 from spark_wan.channels.base import Channel, Note, Version
 from spark_wan.errors import NewerRecordError
 from spark_wan.wire.head import Announcement, Head, Pause
+from spark_wan.wire.heartbeat import Heartbeat
 from spark_wan.wire.receiver_record import ReceiverRecord
 from spark_wan.wire.sender_record import SenderRecord
 
@@ -127,3 +128,17 @@ def put_refused(channel: Channel, stream: str, site: str, data: bytes) -> None:
 def refused(channel: Channel, stream: str, site: str) -> bytes | None:
     """Return the record of the events of a stream that a site could not apply, if there is one."""
     return channel.note(Note("refused", stream, site))
+
+
+def put_heartbeat(channel: Channel, record: Heartbeat) -> None:
+    channel.put_note(Note("heartbeat", record.sender, record.site), record.encode())
+
+
+def heartbeat(channel: Channel, sender: str, site: str) -> Heartbeat | None:
+    """Return the newest heartbeat of a site's job for a sender; None when there is none that can be
+    read."""
+    data = channel.note(Note("heartbeat", sender, site))
+    try:
+        return None if data is None else Heartbeat.of(data, sender, site)
+    except NewerRecordError:
+        return None

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING
 
 from spark_wan.channels.base import Channel
 from spark_wan.errors import ChannelError
+from spark_wan.log.heart import Heart
 from spark_wan.receiver.channel_streams import ChannelStreams
+from spark_wan.receiver.record import ReceiverRecordKeeper
 from spark_wan.receiver.table import InboundTable
 from spark_wan.runtime.pace import Pace
 from spark_wan.runtime.scheduler import Activity, Next, Scheduler, Turn
@@ -59,11 +61,23 @@ class InboundChannel(Activity):
     scheduler: Scheduler
     pace: Pace
     available_now: bool
+    heart: Heart
+    """Says that the receiver is there."""
     _waits: bool = False
     """Whether it was said that nothing is in the channel."""
 
     def __post_init__(self) -> None:
         self.name = self.channel.url
+
+    @property
+    def answers(self) -> bool:
+        """Whether the channel could be listed last time."""
+        return self.streams.answers
+
+    @property
+    def records(self) -> list[ReceiverRecordKeeper | Heart]:
+        """What the receiver says of itself."""
+        return [*self.streams.records, self.heart]
 
     def look(self, spark: SparkSession) -> Turn:
         """List the channel, and give each table its streams that are due."""
@@ -92,7 +106,9 @@ class InboundChannel(Activity):
         if self.streams.paused:
             self._cut_off()
         if not self.available_now:
-            return Next(min(self.pace.wait(), self.streams.keep_records()))
+            wait = min(self.pace.wait(), self.streams.keep_records())
+            self.heart.beat()
+            return Next(min(wait, self.heart.left()))
         if self.streams.refused is not None:
             raise self.streams.refused
         return None

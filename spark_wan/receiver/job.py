@@ -14,6 +14,7 @@ from spark_wan.forward.job import Forwards
 from spark_wan.ledger.maintenance import LedgerMaintenance
 from spark_wan.ledger.tables import LedgerTables
 from spark_wan.ledger.writer import LedgerWriter
+from spark_wan.log.heart import Heart
 from spark_wan.log.trust import StreamTrust
 from spark_wan.receiver.channel_streams import ChannelStreams
 from spark_wan.receiver.copies import peer_copy, served_to
@@ -31,6 +32,7 @@ from spark_wan.sync.automatic import SiteNeed, Synchronizer
 from spark_wan.sync.request import CopyRequests
 from spark_wan.topology.model import Topology
 from spark_wan.topology.routes import all_streams
+from spark_wan.units import milliseconds
 from spark_wan.wire.decisions import Decisions
 
 if TYPE_CHECKING:
@@ -144,6 +146,7 @@ class Receiver:
             channel = open_channel(url, storage)
             pace = Pace(self.interval, self.idle_interval)
             streams = ChannelStreams(self.topology, self.site.name, url, forwards.of)
+            names = {each.name for each in self.senders if each.channel == url}
             channels.append(
                 InboundChannel(
                     channel,
@@ -152,9 +155,13 @@ class Receiver:
                     scheduler=handle.scheduler,
                     pace=pace,
                     available_now=available_now,
+                    heart=Heart(channel, self.site.name, milliseconds, names),
                 )
             )
         prepare_all([inbound.channel for inbound in channels], begins=False)
+        if available_now:
+            for inbound in channels:
+                inbound.heart.beat(every=0)
         copies = self._copies(handle, forwards, available_now)
         requests = OpenRequests(
             self._requests(), lambda: _acks(channels), timeout=self.site.sync_timeout
@@ -170,7 +177,7 @@ class Receiver:
                 try:
                     writer.write(spark)
                 finally:
-                    note_stop(handle, [*forwards.channels, *(each.streams for each in channels)])
+                    note_stop(handle, [*forwards.channels, *channels])
 
             maintenance = self._maintenance(handle)
             handle.begin([*channels, writer, maintenance, requests, *control], last=last)

@@ -21,6 +21,7 @@ from spark_wan.errors import TopologyError
 from spark_wan.ledger.tables import LedgerTables
 from spark_wan.log.ack_watch import AckWatch
 from spark_wan.log.frames import BatchLimits
+from spark_wan.log.heart import Heart
 from spark_wan.log.stream_log import StreamLog
 from spark_wan.runtime.first_looks import FirstLooks
 from spark_wan.runtime.handle import JobHandle
@@ -175,7 +176,11 @@ class Sender:
             ]
             shortest = min(sender.batch_interval for sender, _ in self.streams)
             pace = Pace(shortest, self.idle_interval)
-            channels.append(OutboundChannel(watch, sent, handle.scheduler, pace))
+            names = {sender.name for sender, _ in self.streams if sender.channel == url}
+            heart = Heart(watch.channel, self.site.name, milliseconds, names)
+            channels.append(OutboundChannel(watch, sent, handle.scheduler, pace, heart))
+            if available_now:
+                heart.beat(every=0)
         for channel in channels:
             channel.copies = self._copies(handle, channel.watch, available_now, control)
         if available_now:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 from spark_wan.channels.parallel import AT_ONCE, in_order
 from spark_wan.errors import ChannelError
 from spark_wan.log.ack_watch import AckWatch
+from spark_wan.log.heart import Heart
 from spark_wan.runtime.pace import Pace
 from spark_wan.runtime.progress import LONG, works
 from spark_wan.runtime.scheduler import Activity, Next, Scheduler, Turn
@@ -27,7 +28,7 @@ log = logging.getLogger(__name__)
 
 
 class Stoppable(Protocol):
-    """What a job says of a stream in the channel."""
+    """What a job says of itself, or of a stream, in the channel."""
 
     def stop(self, is_late: Callable[[], bool]) -> None: ...
 
@@ -85,6 +86,8 @@ class OutboundChannel(Activity):
     streams: list[OutboundStream]
     scheduler: Scheduler
     pace: Pace
+    heart: Heart
+    """Says that the job is there."""
     copies: OutboundCopies | None = None
     """None: no copies are served through it."""
     _unreachable: str | None = None
@@ -98,7 +101,12 @@ class OutboundChannel(Activity):
         self.name = self.watch.channel.url
 
     @property
-    def records(self) -> list[SenderRecordKeeper]:
+    def records(self) -> list[Stoppable]:
+        """What the job says of itself."""
+        return [*self._of_streams, self.heart]
+
+    @property
+    def _of_streams(self) -> list[SenderRecordKeeper]:
         copies = self.copies.records if self.copies is not None else []
         return [stream.record for stream in self.streams if stream.record is not None] + copies
 
@@ -125,7 +133,7 @@ class OutboundChannel(Activity):
         for stream in self.streams:
             stream.report_work()
         # A few in a look: those of a thousand streams may be due at once.
-        due = [record for record in self.records if record.is_due()]
+        due = [record for record in self._of_streams if record.is_due()]
         for _ in in_order(SenderRecordKeeper.keep_alive, due[:AT_ONCE]):
             pass
         for stream in self.streams:
@@ -134,7 +142,9 @@ class OutboundChannel(Activity):
                 self.scheduler.wake(stream)
         if self.copies is not None:
             self.copies.begin_due()
-        return Next(min(self.pace.wait(), LONG) if works() else self.pace.wait())
+        wait = min(self.pace.wait(), LONG) if works() else self.pace.wait()
+        self.heart.beat()
+        return Next(min(wait, self.heart.left()))
 
     def statuses(self) -> list[StreamStatus]:
         """Return the status of each stream. All are held while the channel cannot be listed."""

@@ -245,6 +245,10 @@ class _Check:
             since = self._for(receiver.silent_since_ms)
             text = f"the receiver of {name} has said nothing{since}. Check that it runs."
             yield self._problem(Level.CRITICAL, "unknown", text, name)
+        elif receiver is None and site.connected is False:
+            since = self._for(site.seen_ms)
+            text = f"no receiver of {name} has said anything{since}. Check that it runs."
+            yield self._problem(Level.CRITICAL, "unknown", text, name)
         if site.lacks_before is not None and site.cause is None and site.state != NOT_SERVED:
             text = f"{name} was added to a running stream, and lacks what came before."
             yield self._problem(Level.WARNING, "site", f"{text} {NEW_SITE}", name)

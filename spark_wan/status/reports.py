@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TypeGuard
 
 from spark_wan.channels.base import Channel, Note, Version
@@ -22,6 +22,7 @@ from spark_wan.log.notes import (
     UNREADABLE_PAUSE,
     ack,
     ack_versions,
+    heartbeat,
     last_pause,
     pauses,
     receiver_record,
@@ -38,6 +39,7 @@ from spark_wan.units import milliseconds
 from spark_wan.wire.ack import Ack
 from spark_wan.wire.control import NEWEST, Control, WantedEnd
 from spark_wan.wire.head import Pause
+from spark_wan.wire.heartbeat import Heartbeat
 from spark_wan.wire.manifest import Manifest
 from spark_wan.wire.names import printable
 from spark_wan.wire.receiver_record import ReceiverRecord
@@ -181,6 +183,10 @@ class SiteReport:
     """False for a site that is no longer among the sender's remotes: no trim waits for its acks."""
     path: str | None = None
     """The way from the origin, for a forwarded stream."""
+    seen_ms: int | None = None
+    """The last sign of life of the site's receiver, by its clock; None: it has given none."""
+    connected: bool | None = None
+    """Whether the receiver runs, by its heartbeats; None: it writes none."""
     receiver: ReceiverReport | None = None
     """None: the site's receiver has left no record that can be read here, or is a query with
     ``format("wan")``."""
@@ -353,6 +359,12 @@ class _Reading:
     answered: Mapping[str, Version]
     """The version of each site's ack."""
     last_pause: Pause | None = None
+    heartbeats: Mapping[tuple[str, str], Heartbeat] = field(default_factory=dict)
+    """By sender and site."""
+
+    def heartbeat(self, site: str) -> Heartbeat | None:
+        """Return the heartbeat of a site's job: of the sender's own, or of a receiver."""
+        return self.heartbeats.get((self.sender.name, site))
 
     @property
     def served(self) -> Sequence[str]:
@@ -429,6 +441,7 @@ class StatusReader:
                 channel = open_channel(url, sender.storage)
                 epochs, acks = channel.epochs(), ack_versions(channel)
                 have_pauses = pauses(channel)
+                beats = self._heartbeats(channel)
                 names = sorted({*planned, *epochs})
 
                 def read(name: str) -> StreamReport | None:
@@ -445,6 +458,7 @@ class StatusReader:
                         planned=plan,
                         answered=acks.get(name, {}),
                         last_pause=last,
+                        heartbeats=beats,
                     )
                     try:
                         return self._stream(reading, epochs.get(name, []))
@@ -466,6 +480,20 @@ class StatusReader:
             or stream.problem
         ]
         return ChannelReport(url, tuple(chosen), foreign, problem)
+
+    def _heartbeats(self, channel: Channel) -> Mapping[tuple[str, str], Heartbeat]:
+        """Return the heartbeats of the jobs at both ends of a channel, by sender and site."""
+        senders = [each for each in self.topology.senders.values() if each.channel == channel.url]
+        links = [(each.name, site) for each in senders for site in (each.site, *each.remotes)]
+
+        def read(link: tuple[str, str]) -> Heartbeat | None:
+            try:
+                return heartbeat(channel, *link)
+            except ChannelError:
+                return None  # who may read acks alone sees none
+
+        found = zip(links, in_order(read, links), strict=True)
+        return {link: beat for link, beat in found if beat is not None}
 
     def _stream(self, reading: _Reading, epochs: Sequence[int]) -> StreamReport | None:
         """Return the report of a stream with these epochs; None: of copies that were all taken."""
@@ -603,7 +631,7 @@ class StatusReader:
         acked: int,
         *,
         ack: Ack | None,
-        receiver: ReceiverReport | None,
+        receiver: ReceiverRecord | None,
         waiting: Mapping[int, _Epoch],
         reading: _Reading,
     ) -> SiteReport:
@@ -613,6 +641,8 @@ class StatusReader:
         backlog = [waiting[epoch] for epoch in epochs]
         answered = reading.answered[site].time if site in reading.answered else None
         need = ack.needs if ack is not None else None
+        beat = reading.heartbeat(site)
+        signs = [each.written for each in (beat, receiver) if each is not None]
         report = SiteReport(
             site=site,
             acked=acked,
@@ -631,7 +661,9 @@ class StatusReader:
             open_dead_letters=_open_letters(reading, ack),
             served=site in reading.served,
             path=reading.path(site),
-            receiver=receiver,
+            receiver=self._receiver(receiver, beat) if receiver is not None else None,
+            seen_ms=max(signs, default=None),
+            connected=self._is_connected(beat),
         )
         if not backlog:
             return report
@@ -643,7 +675,7 @@ class StatusReader:
         resumed = reading.last_pause.until if reading.last_pause is not None else None
         owed = max(min(published, default=now), report.answered_at_ms or 0, resumed or 0)
         applies = report.applying is not None and now - (answered or 0) * 1000 < LONGEST_APPLY
-        answers = report.held_at is not None or applies or _works(receiver, now)
+        answers = report.held_at is not None or applies or _works(report.receiver, now)
         is_overdue = now - owed > reading.sender.ack_timeout * 1000
         return replace(
             report,
@@ -661,7 +693,7 @@ class StatusReader:
 
     def _receivers(
         self, reading: _Reading, addressees: Sequence[str]
-    ) -> Mapping[str, ReceiverReport]:
+    ) -> Mapping[str, ReceiverRecord]:
         """Return what the receivers of the sites say of themselves, before their first acks, too:
         the first epoch may be the largest."""
         channel, name = reading.channel, reading.name
@@ -674,9 +706,9 @@ class StatusReader:
                 return None  # acks say what counts: who may read those alone sees no records
 
         records = zip(sites, in_order(read, sites), strict=True)
-        return {site: self._receiver(record) for site, record in records if record is not None}
+        return {site: record for site, record in records if record is not None}
 
-    def _receiver(self, record: ReceiverRecord) -> ReceiverReport:
+    def _receiver(self, record: ReceiverRecord, beat: Heartbeat | None) -> ReceiverReport:
         return ReceiverReport(
             began_ms=record.began,
             epochs=record.epochs,
@@ -687,13 +719,27 @@ class StatusReader:
             work=_work(record.work, record.written),
             written_ms=record.written,
             stopped_ms=record.stopped,
-            silent_since_ms=record.written if self._is_silent(record) else None,
+            silent_since_ms=self._silent_since(record, beat),
         )
 
-    def _is_silent(self, record: SenderRecord | ReceiverRecord) -> bool:
-        """Whether a job has not said for twice as long as usual that it is there."""
-        late = self.clock() - record.written > 2 * record.next_within
-        return record.next_within > 0 and record.stopped is None and late
+    def _is_connected(self, beat: Heartbeat | None) -> bool | None:
+        if beat is None or not beat.every:
+            return None
+        return beat.stopped is None and not beat.is_silent(self.clock())
+
+    def _silent_since(
+        self, record: SenderRecord | ReceiverRecord, beat: Heartbeat | None
+    ) -> int | None:
+        """Return since when a job has said nothing that should have; None: it is there, or may be
+        silent. Without heartbeats, as of an earlier version, the record of the stream tells."""
+        now = self.clock()
+        if record.stopped is not None:
+            return None
+        if beat is not None and beat.every:
+            last = max(beat.written, record.written)
+            return last if replace(beat, written=last).is_silent(now) else None
+        late = now - record.written > 2 * record.next_within
+        return record.written if record.next_within > 0 and late else None
 
     def _with_sender(self, report: StreamReport, reading: _Reading) -> StreamReport:
         """Add what the stream's sender says of itself."""
@@ -734,7 +780,7 @@ class StatusReader:
                 waiting=record.waiting,
                 work=_work(record.work, record.written),
                 stopped_ms=record.stopped,
-                silent_since_ms=record.written if self._is_silent(record) else None,
+                silent_since_ms=self._silent_since(record, reading.heartbeat(reading.sender.site)),
                 other_settings=record.settings not in ("", expected),
                 ending=record.ending,
                 duplicates_query=_duplicates_query(reading.planned),

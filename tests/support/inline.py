@@ -7,12 +7,14 @@ from typing import Any
 from spark_wan.channels.base import Channel
 from spark_wan.channels.registry import open_channel
 from spark_wan.errors import StoppedError
+from spark_wan.log.heart import Heart
 from spark_wan.receiver.channel_streams import ChannelStreams
 from spark_wan.receiver.inbound import InboundChannel, InboundTables
 from spark_wan.receiver.job import Receiver
 from spark_wan.receiver.stream import TableStatus
 from spark_wan.runtime.pace import Pace
 from spark_wan.runtime.scheduler import Activity, Found
+from spark_wan.units import milliseconds
 
 
 class Running:
@@ -67,7 +69,13 @@ class Inbound:
     ) -> None:
         self.streams, self.tables, self.woken = streams, tables, woken or Woken()
         self.channel = InboundChannel(
-            channel, streams, tables, self.woken, Pace(0.0, 0.0), available_now
+            channel,
+            streams,
+            tables=tables,
+            scheduler=self.woken,
+            pace=Pace(0.0, 0.0),
+            available_now=available_now,
+            heart=Heart(channel, streams.site, milliseconds, set()),
         )
 
     def apply(self, spark: Any = None) -> None:

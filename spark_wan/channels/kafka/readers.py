@@ -165,8 +165,8 @@ class LogReader(TopicReader):
 
 
 def ack_key(note: Note) -> bytes:
-    """Return the key of an ack, a pause, a receiver's record, or a record of refused events.
-    Earlier versions take no notice of the latter three."""
+    """Return the key of an ack, a pause, a receiver's record, a record of refused events, or a
+    heartbeat. Earlier versions take no notice of the latter four."""
     suffix = "" if note.kind == "ack" else f"/{note.kind}"
     return f"{note.stream}/{note.site or NO_SITE}{suffix}".encode()
 
@@ -184,7 +184,7 @@ def _note_of(key: bytes) -> Note | None:
 
 class AckReader(TopicReader):
     """Reads the topic of acks, and keeps the newest ack of each stream and site, the newest record
-    of each receiver and of refused events, and the pauses.
+    of each receiver and of refused events, the pauses, and the heartbeats.
 
     Compaction deletes the record that was read last where the same site has acked once more, and
     so may a topic that was made again and compacted have none there. Which it is does not show, so

@@ -195,7 +195,7 @@ def test_work_that_takes_long_is_shown_where_it_is_done() -> None:
     silent = replace(receiver, work=None, silent_since_ms=NOW - MINUTE)
     assert link(replace(BEHIND, receiver=silent))[1:-1] == [
         f"               the receiver of denver has said nothing since {since(MINUTE)} (1 min). "
-        "Check that it runs, and writes to receivers/ in this channel."
+        "Check that it runs, and writes to heartbeats/ in this channel."
     ]
     stopped = replace(sender, stopped_ms=NOW - MINUTE)
     assert not any("captures" in line for line in link(BEHIND, sender=stopped))

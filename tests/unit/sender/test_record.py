@@ -25,6 +25,7 @@ from spark_wan.datasource.sink import EventsSink, WanCommitMessage
 from spark_wan.delta.sessions import CurrentSession
 from spark_wan.errors import SourceError
 from spark_wan.log.ack_watch import AckWatch
+from spark_wan.log.heart import Heart
 from spark_wan.log.notes import sender_record
 from spark_wan.log.stream_log import StreamLog
 from spark_wan.runtime import progress
@@ -347,7 +348,11 @@ def test_a_long_capture_is_in_the_record_until_it_ends(
     turn = sender.stream.look(SPARK)
     assert isinstance(turn, Found)
     outbound = OutboundChannel(
-        sender.stream.acks.watch, [sender.stream], Woken(), Pace(NEVER, NEVER)
+        sender.stream.acks.watch,
+        [sender.stream],
+        Woken(),
+        Pace(NEVER, NEVER),
+        Heart(channel, "newark", sender.clock, set()),
     )
     began, share = sender.clock.now, [0.0]
     with under_way("capturing", STREAM, "newark", rows=90, size=7, share=lambda: share[0]):
@@ -432,9 +437,11 @@ def test_a_stop_that_has_given_up_sends_no_more_requests(
         put(note, data)
 
     channel.note, channel.put_note = late, noted  # type: ignore[method-assign]
-    out = OutboundChannel(
-        AckWatch(channel), [sender.stream for sender in senders], Woken(), Pace(NEVER, NEVER)
-    )
+    heart = Heart(channel, "newark", senders[0].clock, {"east"})
+    heart.beat()
+    written.clear()
+    streams = [sender.stream for sender in senders]
+    out = OutboundChannel(AckWatch(channel), streams, Woken(), Pace(NEVER, NEVER), heart)
     note_stop(SimpleNamespace(gives_way=True), [out])
     assert asked == []  # a reload, which must not look like a stop
     note_stop(SimpleNamespace(gives_way=False), [out])

@@ -160,6 +160,11 @@ def test_what_is_right_is_no_problem() -> None:
             "the receiver of seattle has been stopped for 1 min. Start it again.",
         ),
         (
+            with_site(receiver=None, connected=False, seen_ms=NOW - 4 * MINUTE),
+            ("critical", "unknown", "seattle"),
+            "no receiver of seattle has said anything for 4 min. Check that it runs.",
+        ),
+        (
             with_site(receiver=replace(RECEIVER, silent_since_ms=NOW - 121 * MINUTE)),
             ("critical", "unknown", "seattle"),
             "the receiver of seattle has said nothing for 2 h 1 min",

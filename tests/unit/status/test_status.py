@@ -15,7 +15,7 @@ from spark_wan.channels.object_store import ObjectStoreChannel
 from spark_wan.channels.registry import open_channel
 from spark_wan.cli.status import exit_code
 from spark_wan.errors import ChannelError, TopologyError
-from spark_wan.log.notes import put_ack, put_pause, put_receiver_record
+from spark_wan.log.notes import put_ack, put_heartbeat, put_pause, put_receiver_record
 from spark_wan.status.reports import (
     ChannelReport,
     PauseReport,
@@ -33,6 +33,7 @@ from spark_wan.topology.parsing import load_topology
 from spark_wan.wire.ack import Ack, Need
 from spark_wan.wire.frame import FrameRef
 from spark_wan.wire.head import Pause
+from spark_wan.wire.heartbeat import Heartbeat
 from spark_wan.wire.manifest import CAPTURE, COPY, EVENTS, CopyOf, Manifest
 from spark_wan.wire.receiver_record import ReceiverRecord
 from spark_wan.wire.records import LongWork
@@ -467,6 +468,69 @@ def test_the_states_of_a_link(topology: Topology) -> None:
     assert set(states(topology, at=2_901).values()) == {"unknown"}
     record(topology, held="no change feed", next_within=1_000)
     assert set(states(topology).values()) == {"held"}
+
+
+def beat(topology: Topology, site: str, **changes: Any) -> None:
+    """Write the heartbeat of a site's job at the sender's channel."""
+    made = replace(Heartbeat("east", site, 500, 60_000, 900), **changes)
+    put_heartbeat(open_channel(topology.sender("east").channel), made)
+
+
+def receiver_record(topology: Topology, site: str, **changes: Any) -> None:
+    """Write the record of a site's receiver."""
+    made = replace(ReceiverRecord(site, STREAM, 500, 900), **changes)
+    put_receiver_record(open_channel(topology.sender("east").channel), made)
+
+
+def links(topology: Topology, at: int) -> dict[str, SiteReport]:
+    (channel, _) = StatusReader(topology, clock=lambda: at).read()
+    (stream,) = channel.streams
+    return {site.site: site for site in stream.sites}
+
+
+def test_b73_a_receiver_that_stops_or_dies_is_not_connected(topology: Topology) -> None:
+    """Within minutes, whatever its records say of their next time. Fails when a killed receiver is
+    found out when an ack is owed."""
+    publish(topology, 1, events=1, size=1)
+    answer(topology, "seattle", 1)
+    assert links(topology, 1_000)["seattle"].connected is None
+    receiver_record(topology, "seattle", next_within=3_600_000)
+    beat(topology, "seattle")
+    seattle = links(topology, 900 + 180_000)["seattle"]
+    assert (seattle.connected, seattle.seen_ms) == (True, 900)
+    assert seattle.receiver is not None and seattle.receiver.silent_since_ms is None
+    seattle = links(topology, 900 + 180_001)["seattle"]
+    assert (seattle.connected, seattle.seen_ms) == (False, 900)
+    assert seattle.receiver is not None and seattle.receiver.silent_since_ms == 900
+    # A record of the stream is a sign of life, too.
+    receiver_record(topology, "seattle", next_within=3_600_000, written=200_000)
+    seattle = links(topology, 900 + 180_001)["seattle"]
+    assert seattle.seen_ms == 200_000
+    assert seattle.receiver is not None and seattle.receiver.silent_since_ms is None
+    beat(topology, "seattle", stopped=950)
+    assert links(topology, 1_000)["seattle"].connected is False
+    beat(topology, "seattle", every=0)  # the next run may be tomorrow
+    seattle = links(topology, 10_000_000)["seattle"]
+    assert seattle.connected is None
+    assert seattle.receiver is not None and seattle.receiver.silent_since_ms == 200_000
+
+
+def test_a_sender_that_was_killed_is_found_out_within_minutes(topology: Topology) -> None:
+    publish(topology, 1, events=1, size=1)
+    answer(topology, "seattle", 1)
+    record(topology, next_within=3_600_000)
+    at = 900 + 180_001
+    assert states(topology, at)["seattle"] == "up to date"
+    beat(topology, "newark")
+    assert states(topology, at - 1)["seattle"] == "up to date"
+    assert states(topology, at)["seattle"] == "unknown"
+    beat(topology, "newark", written=at)
+    assert states(topology, at)["seattle"] == "up to date"
+    data = Heartbeat("east", "newark", 500, 60_000, 900).encode().replace(b"2,", b"9,", 1)
+    open_channel(topology.sender("east").channel).put_note(
+        Note("heartbeat", "east", "newark"), data
+    )
+    assert states(topology, at)["seattle"] == "up to date"  # of a later version
 
 
 def test_what_may_pass_is_retried_until_it_has_failed(topology: Topology) -> None:
