@@ -8,7 +8,7 @@ import logging
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain, repeat
@@ -16,11 +16,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakKeyDictionary
 
-from spark_wan.cli.options import JobOptions, SessionOptions, WithSession
+from spark_wan import messages
+from spark_wan.cli.options import Format, JobOptions, SessionOptions, WithSession
 from spark_wan.cli.output import Output
 from spark_wan.delta.errors import error_text
 from spark_wan.delta.sessions import lost_session
 from spark_wan.errors import SessionLostError, WanError
+from spark_wan.messages import message_log
 from spark_wan.runtime.handle import JobHandle, S, Status
 from spark_wan.runtime.progress import LONG, Progress, Work, works
 from spark_wan.units import milliseconds
@@ -28,7 +30,7 @@ from spark_wan.units import milliseconds
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-log = logging.getLogger(__name__)
+log = message_log(__name__)
 T = TypeVar("T")
 
 POLL_INTERVAL = 0.25
@@ -298,18 +300,21 @@ def session_of(
     options: WithSession,
     *,
     tables: int = 1,
-    begins: Callable[[Path | None], None] = lambda log_file: None,
+    begins: Callable[[Mapping[str, str]], None] = lambda logs: None,
 ) -> Iterator[SparkSession]:
     """Yield the session for work on so many tables. ``begins`` is called before it starts, with the
-    file for the log of a local one (None: there is none). Raises WanError."""
+    files of the log of a local one: ``log``, and ``spark_log`` if that is another one. Raises
+    WanError."""
     settings = options.session_settings()
     is_local = not _has_session(options)
     log_file = options.log_path(name) if is_local else None
-    _set_up_logging(options.verbose, log_file)
-    begins(log_file)
+    spark_log = options.spark_log_path(name, log_file) if is_local else None
+    _set_up_logging(options.verbose, options.log_format, log_file)
+    logs = {"log": log_file, "spark_log": spark_log if spark_log != log_file else None}
+    begins({what: str(file) for what, file in logs.items() if file is not None})
     memory = f"{MEMORY + MEMORY_PER_TABLE * tables}m"
     conf = {"spark.driver.memory": memory, **settings} if is_local else settings
-    with _session(f"spark-wan {name}", conf, is_local, log_file) as spark:
+    with _session(f"spark-wan {name}", conf, is_local, spark_log) as spark:
         yield spark
 
 
@@ -319,9 +324,8 @@ def _session_at(
 ) -> Iterator[SparkSession]:
     """Yield the session for work at a site, and say that it begins."""
 
-    def begins(log_file: Path | None) -> None:
-        where = {"log": str(log_file)} if log_file is not None else {}
-        out.job_event("starting", kind, options.site, **where)
+    def begins(logs: Mapping[str, str]) -> None:
+        out.job_event("starting", kind, options.site, logs)
 
     with session_of(kind, options, tables=tables, begins=begins) as spark:
         yield spark
@@ -379,16 +383,14 @@ def _end_of(log_file: Path | None) -> str:
     return f"\n{log_file} ends with:\n" + "\n".join(f"  {line}" for line in lines)
 
 
-def _set_up_logging(verbose: bool, log_file: Path | None) -> None:
-    level, form = logging.WARNING, "%(asctime)s %(levelname)s %(name)s: %(message)s"
-    if verbose:
-        level = logging.INFO
-    elif log_file is None:
+def _set_up_logging(verbose: bool, log_format: Format, log_file: Path | None) -> None:
+    if not verbose and log_file is None and log_format is Format.TEXT:
         # What is held, and why, is printed as progress.
-        own = logging.getLogger("spark_wan")
+        own = logging.getLogger(messages.ROOT)
         own.addHandler(logging.NullHandler())
         own.propagate = False
-    logging.basicConfig(level=level, format=form, filename=log_file)
+    level = logging.INFO if verbose else logging.WARNING
+    messages.log_everything(messages.log_handler(log_format.value, log_file), level)
     # py4j logs what it raises: a stack for each call that was under way when the JVM ended.
     # Some of it goes to the root logger.
     logging.getLogger("py4j").setLevel(logging.CRITICAL)

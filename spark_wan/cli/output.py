@@ -19,6 +19,7 @@ from rich.table import Table as Grid
 from rich.text import Text
 from rich.tree import Tree
 
+from spark_wan import messages
 from spark_wan.apply.adopt import Adoption
 from spark_wan.apply.replace import Outcome
 from spark_wan.cli.options import Format
@@ -209,8 +210,10 @@ class JsonOutput:
         more = {"dead_letters": done.dead_letters, "stream_begun": done.begun}
         self._print({**fields, "written": written, "known": done.is_known, **more})
 
-    def job_event(self, event: str, kind: str, site: str, log: str | None = None) -> None:
-        self._event(event, {"job": kind, "site": site, **({"log": log} if log else {})})
+    def job_event(
+        self, event: str, kind: str, site: str, logs: Mapping[str, str] | None = None
+    ) -> None:
+        self._event(event, {"job": kind, "site": site, **(logs or {})})
 
     def work(self, work: Progress) -> None:
         now = milliseconds()
@@ -238,7 +241,8 @@ class JsonOutput:
 class TextOutput:
     """Lines and tables for people; errors on standard error."""
 
-    def __init__(self) -> None:
+    def __init__(self, log_format: Format = Format.TEXT) -> None:
+        self.log_format = log_format
         width = None if sys.stdout.isatty() else _PIPE_WIDTH
         self.console = Console(width=width, highlight=False, soft_wrap=True)
         self._causes: dict[str, dict[str, tuple[str, str]]] = {}
@@ -508,7 +512,10 @@ class TextOutput:
             )
         self.console.print(Text(text))
 
-    def job_event(self, event: str, kind: str, site: str, log: str | None = None) -> None:
+    def job_event(
+        self, event: str, kind: str, site: str, logs: Mapping[str, str] | None = None
+    ) -> None:
+        log = logs.get("spark_log", logs.get("log")) if logs is not None else None
         where = f"; what Spark prints is in {log}" if log else ""
         line = (f"{_clock()} ", "dim"), f"{kind} at {site} {event}{where}"
         self.console.print(Text.assemble(*line))
@@ -532,7 +539,10 @@ class TextOutput:
         self._progress(describe_applied(shown), bool(status.held))
 
     def error(self, error: Exception) -> None:
-        print(f"spark-wan: {error}", file=sys.stderr, flush=True)
+        # Where the log has a JSON object per line, standard error has nothing else.
+        is_text = self.log_format is Format.TEXT
+        line = f"spark-wan: {error}" if is_text else messages.error_line(error)
+        print(line, file=sys.stderr, flush=True)
 
     def _whole_once(
         self, status: StreamStatus | TableStatus, **others: str | None
@@ -561,15 +571,17 @@ Output = JsonOutput | TextOutput
 """One method for each thing that a command prints."""
 
 
-def open_output(format: Format) -> Output:
-    return JsonOutput() if format is Format.JSON else TextOutput()
+def open_output(format: Format, log_format: Format = Format.TEXT) -> Output:
+    return JsonOutput() if format is Format.JSON else TextOutput(log_format)
 
 
 @contextmanager
-def reporting_errors(format: Format, code: int = 1) -> Iterator[Output]:
+def reporting_errors(
+    format: Format, code: int = 1, log_format: Format = Format.TEXT
+) -> Iterator[Output]:
     """Yield the output of a command. A WanError, or a machine without Spark, ends the command with
-    one message and this exit code."""
-    out = open_output(format)
+    one message and this exit code. ``log_format``: that of standard error."""
+    out = open_output(format, log_format)
     try:
         yield out
     except WanError as error:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from spark_wan.channels.base import Channel
 from spark_wan.errors import ChannelError
+from spark_wan.messages import message_log
 from spark_wan.receiver.channel_streams import ChannelStreams
 from spark_wan.receiver.table import InboundTable
 from spark_wan.runtime.pace import Pace
@@ -18,7 +18,7 @@ from spark_wan.runtime.scheduler import Activity, Next, Scheduler, Turn
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-log = logging.getLogger(__name__)
+log = message_log(__name__)
 
 UNREACHABLE_INTERVAL = 1.0
 """Shortest wait, in seconds, before a channel that does not answer is listed again."""
@@ -53,6 +53,8 @@ class InboundTables:
 class InboundChannel(Activity):
     """An inbound channel of a running receiver."""
 
+    kind = "channel"
+
     channel: Channel
     streams: ChannelStreams
     tables: InboundTables
@@ -72,14 +74,24 @@ class InboundChannel(Activity):
         except ChannelError as error:
             if self.available_now:
                 raise
-            log.warning("%s", error)
+            log.warning(
+                "channel %s: nothing is received through it now: %s",
+                self.channel.url,
+                error,
+                event="channel-held",
+                channel=self.channel.url,
+                cause=str(error),
+            )
             self._cut_off()
             return Next(max(UNREACHABLE_INTERVAL, self.pace.wait()))
         if self.streams.is_empty and not self._waits:
             log.warning(
-                "channel %s: nothing has been sent through it yet; waiting. If a sender says that "
-                "it has sent something, its topology has another channel: compare the URLs.",
+                "channel %s: nothing has been sent through it yet; waiting.",
                 self.channel.url,
+                event="channel-empty",
+                channel=self.channel.url,
+                what_to_do="If a sender says that it has sent something, its topology has another "
+                "channel: compare the URLs.",
             )
         self._waits = self.streams.is_empty
         if due:

@@ -126,6 +126,7 @@ class Receiver:
             grace=STOP_WAIT,
             available_now=available_now,
             copies=self.site.max_copies,
+            site=self.site.name,
         )
         # A run with available_now has to end: there each table writes its marks alone.
         writer = None if available_now else LedgerWriter(self.site.state, handle.scheduler)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 import zlib
@@ -15,12 +14,13 @@ from spark_wan.apply.site_ack import SiteAck
 from spark_wan.apply.take import CopyTaker
 from spark_wan.forward.forwarding import Forwarding
 from spark_wan.log.listing import Announced, Listing
+from spark_wan.messages import message_log
 from spark_wan.receiver.record import COUNTED, ReceiverRecordKeeper
 from spark_wan.runtime.hold import Hold, next_wait
 from spark_wan.wire.ack import Ack
 from spark_wan.wire.manifest import Manifest
 
-log = logging.getLogger(__name__)
+log = message_log(__name__)
 
 FIRST_RETRY = 10.0
 """Seconds until a held stream is retried for the first time."""
@@ -120,7 +120,17 @@ class InboundStream:
         status = self.report()
         if status.held != cause:
             where = f" at epoch {epoch}" if epoch is not None else ""
-            log.error("%s: held%s: %s", self.name, where, cause)
+            log.error(
+                "%s: held%s: %s",
+                self.name,
+                where,
+                cause,
+                event="held",
+                stream=self.name,
+                table=self.table,
+                epoch=epoch,
+                cause=cause,
+            )
         status.held = cause
         if listing is not None:
             at = listing.newest if epoch is None else epoch
@@ -204,6 +214,11 @@ class InboundStream:
                 self.name,
                 result.applied,
                 result.events,
+                event="applied",
+                stream=self.name,
+                table=self.table,
+                epoch=result.applied,
+                rows=result.events,
             )
 
     def pause(self, paused: bool) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 import weakref
@@ -11,13 +10,14 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from spark_wan.channels.base import close_channels
 from spark_wan.errors import SessionLostError, StoppedError, StreamsHeldError, WanError
+from spark_wan.messages import at_site, message_log
 from spark_wan.runtime.scheduler import Activity, Next, Scheduler
-from spark_wan.runtime.sessions import ThreadSessions
+from spark_wan.runtime.sessions import Session, ThreadSessions
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-log = logging.getLogger(__name__)
+log = message_log(__name__)
 
 POLL_INTERVAL = 0.2
 """Seconds between checks whether the job has ended."""
@@ -46,6 +46,7 @@ class JobHandle(Generic[S]):
     Args:
         spark: The user's session.
         name: Of the job, for its threads.
+        site: Where it runs.
         parallel: Maximum number of tables that are worked on at once.
         status: Returns the status of each stream.
         grace: Seconds that a stop leaves to running work before it cancels its Spark jobs.
@@ -63,8 +64,10 @@ class JobHandle(Generic[S]):
         grace: float = 0.0,
         available_now: bool = False,
         copies: int = 1,
+        site: str = "",
     ) -> None:
         self._name = name
+        self._site = site
         self._status = status
         self._grace = grace
         self._available_now = available_now
@@ -74,7 +77,16 @@ class JobHandle(Generic[S]):
         self.gives_way = False
         """Whether it was stopped for another job, which goes on in its place."""
         self.sessions = ThreadSessions(spark, f"{name}-{id(self):x}", self._end_with)
-        self.scheduler = Scheduler(self.sessions.thread, parallel, self._ended, copies)
+        self.scheduler = Scheduler(self._thread, parallel, self._ended, copies)
+
+    def _thread(self, name: str, run: Callable[[Session], None]) -> threading.Thread:
+        """Return a thread with a session of its own, whose messages name the site."""
+
+        def run_at_site(session: Session) -> None:
+            with at_site(self._site):
+                run(session)
+
+        return self.sessions.thread(name, run_at_site)
 
     @property
     def is_active(self) -> bool:
@@ -142,7 +154,7 @@ class JobHandle(Generic[S]):
             close_channels()
 
     def _do_last(self, last: Callable[[SparkSession], None]) -> None:
-        thread = self.sessions.thread("wan-last", lambda session: last(session()))
+        thread = self._thread("wan-last", lambda session: last(session()))
         try:
             thread.start()
         except Exception:
@@ -182,13 +194,30 @@ class JobHandle(Generic[S]):
             self._end_with(lost)
             return
         if not isinstance(error, WanError):
-            log.error("%s: ended by an unexpected error", activity.name, exc_info=error)
+            log.error(
+                "%s: ended by an unexpected error",
+                activity.name,
+                exc_info=error,
+                event="crashed",
+                site=self._site,
+                **activity.subject(),
+                what_to_do="The job goes on without it. Start it again; if that does not help, "
+                "report the error with its stack.",
+            )
         self._errors.append(error)
 
     def _end_with(self, lost: SessionLostError) -> None:
         """End the job: no stream can go on without the session."""
         if not self._stop.is_set():
-            log.error("%s: %s", self._name, lost)
+            log.error(
+                "%s of site %s: %s",
+                self._name,
+                self._site,
+                lost,
+                event="session-lost",
+                site=self._site,
+                cause=str(lost),
+            )
             self._errors.append(lost)
             self._stop.set()
             self.scheduler.stop()

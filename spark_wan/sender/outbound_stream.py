@@ -6,7 +6,6 @@ acks; a sender also those of sinks (:attr:`OutboundStream.publisher` is None for
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -15,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from spark_wan.delta.errors import ErrorKind, error_text
 from spark_wan.delta.sessions import CurrentSession, lost_session
-from spark_wan.errors import StoppedError, TableReplacedError, WanError
+from spark_wan.errors import UNEXPECTED, StoppedError, TableReplacedError, WanError
+from spark_wan.messages import message_log
 from spark_wan.runtime.first_looks import FirstLooks
 from spark_wan.runtime.hold import Hold, next_wait
 from spark_wan.runtime.pace import Pace
@@ -34,7 +34,7 @@ from spark_wan.wire.manifest import EVENTS, Manifest
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-log = logging.getLogger(__name__)
+log = message_log(__name__)
 
 ACK_POLL_INTERVAL = 0.2
 """Seconds between polls of the acks while ``block_on_ack`` waits for them."""
@@ -129,6 +129,8 @@ class _Hold(Hold):
 @dataclass(eq=False)
 class OutboundStream(Activity):
     """A stream of a running sender or forwarder."""
+
+    kind = "stream"
 
     job: Job
     available_now: bool
@@ -319,11 +321,23 @@ class OutboundStream(Activity):
                 published.epoch,
                 published.last_version,
                 published.control,
+                event="ended",
+                stream=status.stream,
+                epoch=published.epoch,
+                version=published.last_version,
             )
             return
         if published.first_version > published.last_version:
             sites = ", ".join(published.addressees)
-            log.info("%s: epoch %d, to name sites: %s", status.stream, published.epoch, sites)
+            log.info(
+                "%s: epoch %d, to name sites: %s",
+                status.stream,
+                published.epoch,
+                sites,
+                event="sites-named",
+                stream=status.stream,
+                epoch=published.epoch,
+            )
             return
         log.info(
             "%s: epoch %d, versions %d to %d, %d events",
@@ -332,6 +346,12 @@ class OutboundStream(Activity):
             published.first_version,
             published.last_version,
             published.rows,
+            event="published",
+            stream=status.stream,
+            epoch=published.epoch,
+            version=published.last_version,
+            rows=published.rows,
+            bytes=published.bytes,
         )
 
     def _recorded(self, turn: Turn) -> Turn:
@@ -466,7 +486,17 @@ class OutboundStream(Activity):
         cause = str(error) if expected else f"{table}: {error_text(error)}"
         if before is None or cause != before.cause:
             traceback = None if expected else error
-            log.error("%s: held: %s", self.status.stream, cause, exc_info=traceback)
+            log.error(
+                "%s: held: %s",
+                self.status.stream,
+                cause,
+                exc_info=traceback,
+                event="held",
+                stream=self.status.stream,
+                table=table,
+                cause=cause,
+                what_to_do=None if expected else UNEXPECTED,
+            )
         hold = _Hold(cause, first_wait, before, replaced=isinstance(error, TableReplacedError))
         self._holds[part] = hold
         self.status.held = cause

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import configparser
 import importlib.metadata
 import json
+import logging
 import re
 import shlex
 from collections.abc import Iterator
@@ -14,11 +16,14 @@ from pathlib import Path
 import pytest
 import typer.main
 import yaml
+from logged import calls, keywords, loggers, sources
 
 import spark_wan
 from spark_wan.cli.app import COMMANDS, command_line
 from spark_wan.datasource.options import SinkOptions
 from spark_wan.local.java import OLDEST_JAVA
+from spark_wan.messages import FIELDS, ROLES, JsonFormatter
+from spark_wan.messages import VERSION as MESSAGE_VERSION
 from spark_wan.receiver.stream import TableStatus
 from spark_wan.runtime.progress import Progress
 from spark_wan.sender.outbound_stream import StreamStatus
@@ -331,3 +336,39 @@ def test_the_names_with_underscores_on_the_pages_exist() -> None:
     for page in pages:
         names = set(re.findall(r"`([a-z]+(?:_[a-z]+)+)(?=[`:])", page.read_text()))
         assert names <= known, f"{page.name}: {sorted(names - known)}"
+
+
+# --- logs
+
+
+def test_the_roles_on_the_page_are_the_packages_that_log() -> None:
+    found = {file.split("/")[0] for file, tree in sources() if loggers(tree)}
+    assert found == {*ROLES}
+    head, *rows = table_rows(section("monitoring.md", "Levels for each role"))
+    assert head == ["logger", "what it does"]
+    assert rows == [[f"`spark_wan.{role}`", does] for role, does in sorted(ROLES.items())]
+
+
+def test_the_fields_of_a_line_on_the_page_are_those_that_are_written() -> None:
+    head, *rows = table_rows(section("monitoring.md", "The lines of a JSON log"))
+    assert head == ["field", "type", "meaning"]
+    record = logging.makeLogRecord({"msg": "x", "exc_info": (ValueError, ValueError(), None)})
+    vars(record).update(dict.fromkeys(FIELDS, "x"))
+    assert [row[0] for row in rows] == [
+        f"`{name}`" for name in json.loads(JsonFormatter().format(record))
+    ]
+    assert rows[0][2].endswith(f"{MESSAGE_VERSION}")
+
+
+def test_the_events_on_the_page_are_those_of_the_code() -> None:
+    found: dict[str, set[str]] = {}
+    for _, level, call in calls():
+        event = keywords(call).get("event")
+        if isinstance(event, ast.Constant):
+            shown = {"exception": "error", "log": "warning"}.get(level, level)
+            found.setdefault(event.value, set()).add(shown)
+    head, *rows = table_rows(section("monitoring.md", "Events of the log"))
+    assert head == ["`event`", "level", "when"]
+    listed = {row[0].strip("`"): {*row[1].split(", ")} for row in rows}
+    assert listed == found | {"failed": {"error"}}
+    assert [row[0] for row in rows] == sorted(row[0] for row in rows)
