@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -69,17 +70,19 @@ class InboundChannel(Activity):
 
     def look(self, spark: SparkSession) -> Turn:
         """List the channel, and give each table its streams that are due."""
+        answered = self.streams.answers
         try:
             due = self.streams.due(self.channel)
         except ChannelError as error:
             if self.available_now:
                 raise
-            log.warning(
+            log.log(
+                logging.WARNING if answered else logging.DEBUG,  # once, not at each look
                 "channel %s: nothing is received through it now: %s",
-                self.channel.url,
+                self.name,
                 error,
                 event="channel-held",
-                channel=self.channel.url,
+                channel=self.name,
                 cause=str(error),
             )
             self._cut_off()
@@ -87,9 +90,9 @@ class InboundChannel(Activity):
         if self.streams.is_empty and not self._waits:
             log.warning(
                 "channel %s: nothing has been sent through it yet; waiting.",
-                self.channel.url,
+                self.name,
                 event="channel-empty",
-                channel=self.channel.url,
+                channel=self.name,
                 what_to_do="If a sender says that it has sent something, its topology has another "
                 "channel: compare the URLs.",
             )

@@ -31,6 +31,8 @@ class Status(Protocol):
     stream: str
     table: str
     held: str | None
+    epochs: int
+    events: int
 
     def __init__(self, stream: str, table: str) -> None: ...
 
@@ -72,6 +74,7 @@ class JobHandle(Generic[S]):
         self._grace = grace
         self._available_now = available_now
         self._stop = threading.Event()
+        self._told_stop = False
         self._errors: list[BaseException] = []
         self._last: Callable[[SparkSession], None] | None = None
         self.gives_way = False
@@ -141,17 +144,58 @@ class JobHandle(Generic[S]):
         ``gives_way``: another job goes on in its place at once, so the status is not to say that
         this one was stopped."""
         self.gives_way = gives_way
+        began, is_first = time.monotonic(), not self._told_stop
+        if is_first:
+            self._say_stopping()
+        self._told_stop = True
         self._stop.set()
         self.scheduler.stop()
-        self._wait_for(self.scheduler.join, lambda: self.is_active)
+        cancelled = self._wait_for(self.scheduler.join, lambda: self.is_active)
         last, self._last = self._last, None
         if gives_way:
             self._last = last  # to be done again, should nothing take its place
         if last is not None and self.sessions.lost() is None:
             self._do_last(last)
+        if is_first:
+            self._say_stopped(time.monotonic() - began, cancelled)
         _begun.discard(self)
         if not any(job.is_active for job in [*_begun]):
             close_channels()
+
+    def _say_stopping(self) -> None:
+        at_work = self.scheduler.at_work
+        log.info(
+            "%s of site %s stops. At work: %s%s",
+            self._name,
+            self._site,
+            ", ".join(at_work) or "nothing",
+            f". It has {self._grace:g} s to end, then its Spark jobs are cancelled"
+            if at_work
+            else "",
+            event="stopping",
+            site=self._site,
+            streams=at_work,
+        )
+
+    def _say_stopped(self, seconds: float, cancelled: bool) -> None:
+        statuses = self.status()
+        log.info(
+            "%s of site %s has stopped after %.1f s%s. Since its start: %d epochs, %d events; %d "
+            "streams are held",
+            self._name,
+            self._site,
+            seconds,
+            "; unfinished work was cancelled, and is done again after the next start"
+            if cancelled
+            else "",
+            sum(status.epochs for status in statuses),
+            sum(status.events for status in statuses),
+            sum(status.held is not None for status in statuses),
+            event="stopped",
+            site=self._site,
+            rows=sum(status.events for status in statuses),
+            seconds=round(seconds, 3),
+        )
 
     def _do_last(self, last: Callable[[SparkSession], None]) -> None:
         thread = self._thread("wan-last", lambda session: last(session()))
@@ -163,12 +207,15 @@ class JobHandle(Generic[S]):
             return  # the session has ended right now
         self._wait_for(thread.join, thread.is_alive)
 
-    def _wait_for(self, join: Callable[[float], object], goes_on: Callable[[], bool]) -> None:
-        """Wait until something ends; once the grace is over, cancel its Spark jobs."""
+    def _wait_for(self, join: Callable[[float], object], goes_on: Callable[[], bool]) -> bool:
+        """Wait until something ends; once the grace is over, cancel its Spark jobs. Return whether
+        that was needed."""
         join(self._grace)
+        cancelled = goes_on()
         while goes_on():
             self.sessions.interrupt()
             join(POLL_INTERVAL)
+        return cancelled
 
     def begin(
         self,

@@ -175,6 +175,13 @@ class Scheduler:
             return sum(thread.is_alive() for thread in self._threads)
 
     @property
+    def at_work(self) -> list[str]:
+        """The names of what workers are at, in the order in which they began."""
+        with self._lock:
+            since = [item for lane in self._lanes.values() for item in lane.since.items()]
+        return [entry.activity.name for entry, _ in sorted(since, key=lambda item: item[1])]
+
+    @property
     def is_busy(self) -> bool:
         """Whether work on tables waits for a worker."""
         with self._lock:

@@ -26,6 +26,7 @@ from spark_wan.runtime.first_looks import FirstLooks
 from spark_wan.runtime.handle import JobHandle
 from spark_wan.runtime.pace import Pace
 from spark_wan.runtime.scheduler import Job
+from spark_wan.runtime.start import say_started
 from spark_wan.sender.ack_timeouts import Decide, check_decide
 from spark_wan.sender.acks import AckManager
 from spark_wan.sender.copies import CopiesNow, OutboundCopies, OutboundCopy, outbound_copy
@@ -179,6 +180,15 @@ class Sender:
             channels.append(OutboundChannel(watch, sent, handle.scheduler, pace))
         for channel in channels:
             channel.copies = self._copies(handle, channel.watch, available_now, control)
+        say_started(
+            "sender",
+            self.site,
+            [stream.name for stream in streams],
+            list({sender.name: sender for sender, _ in self.streams}.values()),
+            list({table.name: table for _, table in self.streams}.values()),
+            spark=self.spark.version,
+            options={"send_parallel": self.parallel, "idle_interval": self.idle_interval},
+        )
         if available_now:
             handle.begin([*streams, *(CopiesNow(each.copies) for each in channels if each.copies)])
         else:

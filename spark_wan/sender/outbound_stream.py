@@ -161,6 +161,10 @@ class OutboundStream(Activity):
     _pipeline: _Pipeline = field(default_factory=_Pipeline)
     _blocking: tuple[Manifest, float] | None = None
     """The epoch whose acks ``block_on_ack`` waits for, and until when."""
+    _paused: tuple[bool, int] | None = None
+    """The pause that was told of: whether of the capture too, and its request. None: none."""
+    _ended: bool = False
+    """Whether it was told that the stream has ended."""
     _newest: Manifest | None = None
     """The newest manifest, as far as it is known here."""
 
@@ -173,8 +177,53 @@ class OutboundStream(Activity):
         """Collect acks if it is time, and find out whether there is something to publish."""
         return self._recorded(self._look(spark))
 
+    def _note_control(self) -> None:
+        """Say what of an operator's requests has come into effect for the stream."""
+        pause, before = self.pause(), self._paused
+        state = None if pause is None else (pause.capture, pause.generation)
+        if pause is not None and state != before:
+            log.info(
+                "%s: paused by %s. Sites take nothing until it is resumed, and the sender %s",
+                self.name,
+                pause.by,
+                "adds nothing to the channel" if pause.capture else "goes on to add to the channel",
+                event="paused",
+                stream=self.name,
+                table=self.status.table,
+                epoch=self.status.published,
+            )
+        elif pause is None and before is not None:
+            self._say_resumed("sites take it again")
+        self._paused = state
+        ended = self.publisher is not None and self.publisher.has_ended
+        if ended and not self._ended:
+            log.info(
+                "%s: has ended, as request %d asked. Nothing is added until it is resumed",
+                self.name,
+                self.publisher.control if self.publisher is not None else 0,
+                event="ended",
+                stream=self.name,
+                table=self.status.table,
+                epoch=self.status.published,
+            )
+        elif self._ended and not ended:
+            self._say_resumed("goes on behind its end")
+        self._ended = ended
+
+    def _say_resumed(self, what: str) -> None:
+        log.info(
+            "%s: resumed: %s",
+            self.name,
+            what,
+            event="resumed",
+            stream=self.name,
+            table=self.status.table,
+            epoch=self.status.published,
+        )
+
     def _look(self, spark: SparkSession) -> Turn:
         self.job.check_stopped()
+        self._note_control()
         if self.available_now:
             return self._look_once(spark)
         if self._must_collect_acks():
@@ -326,6 +375,7 @@ class OutboundStream(Activity):
                 epoch=published.epoch,
                 version=published.last_version,
             )
+            self._ended = True
             return
         if published.first_version > published.last_version:
             sites = ", ".join(published.addressees)
@@ -461,7 +511,15 @@ class OutboundStream(Activity):
 
     def _release(self, part: str) -> None:
         """Note that a part of the work succeeded; another part may still hold the stream."""
-        self._holds.pop(part, None)
+        was_held = self._holds.pop(part, None) is not None
+        if was_held and not self._holds:
+            log.info(
+                "%s: no longer held",
+                self.name,
+                event="released",
+                stream=self.name,
+                table=self.status.table,
+            )
         self.status.held = next((hold.cause for hold in self._holds.values()), None)
         self.status.replaced = any(hold.replaced for hold in self._holds.values())
         if self.status.held is None:

@@ -344,7 +344,7 @@ class Publisher:
                 wanted.generation,
                 event="requests-lost",
                 stream=self.settings.stream,
-                what_to_do="Ask for it again.",
+                what_to_do="To have it, ask again.",
             )
         if self._ended is not None and ending is None:
             logger.warning(
