@@ -368,6 +368,13 @@ def log_everything(handler: logging.Handler, level: int) -> None:
         threading.excepthook = _log_uncaught_in_thread
 
 
+def is_on_standard_error() -> bool:
+    """Whether a log of the process is written there."""
+    handlers = [each for name in ("", ROOT) for each in logging.getLogger(name).handlers]
+    streams = (each.stream for each in handlers if isinstance(each, logging.StreamHandler))
+    return any(stream is sys.stderr for stream in streams)
+
+
 def _log_uncaught(
     kind: type[BaseException], error: BaseException, stack: TracebackType | None
 ) -> None:

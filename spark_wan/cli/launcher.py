@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from itertools import chain, repeat
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
-from weakref import WeakKeyDictionary
 
 from spark_wan import messages
 from spark_wan.cli.options import Format, JobOptions, SessionOptions, WithSession
@@ -24,8 +23,7 @@ from spark_wan.delta.sessions import lost_session
 from spark_wan.errors import SessionLostError, WanError
 from spark_wan.messages import message_log
 from spark_wan.runtime.handle import JobHandle, S, Status
-from spark_wan.runtime.progress import LONG, Progress, Work, works
-from spark_wan.units import milliseconds
+from spark_wan.runtime.progress import WorkWatch
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -111,7 +109,13 @@ def launch(
                 return begun[1]
 
             again = None if options.available_now else Reload(hangup, reload)
-            watch(handle, stopped, report, out.work, again)
+            watch(
+                handle,
+                stopped,
+                report,
+                WorkWatch(out.work, out.work_ended, out.work_interval),
+                again,
+            )
     except KeyboardInterrupt:
         log.debug("interrupted before there was a session")
     except Exception as error:
@@ -157,7 +161,7 @@ def run_with_session(
     try:
         with _session_at(kind, options, 1, out) as spark:
             _on_signals(interrupt)  # again: Spark has installed handlers of its own
-            with _reported_work(out.work):
+            with _reported_work(out):
                 return work(spark)
     except (Exception, KeyboardInterrupt) as error:
         # A signal to the whole process group ends the JVM too: calls to it fail from then on.
@@ -169,9 +173,9 @@ def run_with_session(
 
 
 @contextmanager
-def _reported_work(report: Callable[[Progress], None]) -> Iterator[None]:
+def _reported_work(out: Output) -> Iterator[None]:
     """Report work that takes long, while the caller does it."""
-    ended, told = threading.Event(), WorkReport(report)
+    ended, told = threading.Event(), WorkWatch(out.work, out.work_ended, out.work_interval)
 
     def poll() -> None:
         while not ended.wait(POLL_INTERVAL):
@@ -184,28 +188,14 @@ def _reported_work(report: Callable[[Progress], None]) -> Iterator[None]:
     finally:
         ended.set()
         thread.join()
-
-
-class WorkReport:
-    """Reports work that takes long, now and then."""
-
-    def __init__(self, report: Callable[[Progress], None]) -> None:
-        self.report = report
-        self._told: WeakKeyDictionary[Work, int] = WeakKeyDictionary()
-
-    def poll(self) -> None:
-        now = milliseconds()
-        for work in works():
-            if now - self._told.get(work, work.begun.began_ms) >= LONG * 1000:
-                self._told[work] = now
-                self.report(work.progress())
+        told.poll()
 
 
 def watch(
     job: JobHandle[S],
     stopped: threading.Event,
     report: Callable[[S], None],
-    report_work: Callable[[Progress], None],
+    work: WorkWatch,
     reload: Reload | None = None,
 ) -> None:
     """Report each stream whenever its status changes, and work that takes long; stop the job in the
@@ -217,7 +207,6 @@ def watch(
         WanError: the job or a stream ended with an error, or the job ended while a stream was held.
     """
     reported: dict[str, S] = {}
-    work = WorkReport(report_work)
 
     def poll() -> None:
         for status in job.status():

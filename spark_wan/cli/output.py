@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
@@ -29,7 +30,7 @@ from spark_wan.control.ends import StreamEnd
 from spark_wan.control.verbs import ControlAnswer
 from spark_wan.drawing.graph import Graph
 from spark_wan.errors import WanError, install_command
-from spark_wan.runtime.progress import Progress
+from spark_wan.runtime.progress import LONG, Progress
 from spark_wan.status.check import Problem
 from spark_wan.status.reports import ChannelReport
 from spark_wan.sync.backup import Cut
@@ -53,6 +54,8 @@ ShowStatus = Callable[[Sequence[ChannelReport]], None]
 
 _PIPE_WIDTH = 200
 """Columns where there is no terminal: a pipe has no width to wrap at."""
+RENEWAL = 1.0
+"""Seconds between two looks of a terminal at the same work."""
 _MOST_NAMES = 10
 """Number of tables that a line lists, at most."""
 
@@ -215,6 +218,12 @@ class JsonOutput:
     ) -> None:
         self._event(event, {"job": kind, "site": site, **(logs or {})})
 
+    work_interval = LONG
+    """Seconds between two reports of the same work."""
+
+    def work_ended(self) -> None:
+        """Note that no long work is under way any more. The events of streams say so."""
+
     def work(self, work: Progress) -> None:
         now = milliseconds()
         rate = work.rate(now)
@@ -247,6 +256,7 @@ class TextOutput:
         self.console = Console(width=width, highlight=False, soft_wrap=True)
         self._causes: dict[str, dict[str, tuple[str, str]]] = {}
         """Stream -> what -> the cause as it was printed, and when."""
+        self._line = RenewedLine()
 
     def valid_topology(self, topology: Topology) -> None:
         streams = all_streams(topology)
@@ -518,10 +528,23 @@ class TextOutput:
         log = logs.get("spark_log", logs.get("log")) if logs is not None else None
         where = f"; what Spark prints is in {log}" if log else ""
         line = (f"{_clock()} ", "dim"), f"{kind} at {site} {event}{where}"
+        self._line.clear()
         self.console.print(Text.assemble(*line))
 
+    @property
+    def work_interval(self) -> float:
+        """Seconds between two reports of the same work."""
+        return RENEWAL if self._line.is_possible() else LONG
+
     def work(self, work: Progress) -> None:
-        self._progress(describe_work(work, milliseconds()), is_held=False)
+        text = describe_work(work, milliseconds())
+        if self._line.is_possible():
+            self._line.show(f"{_clock()} {text}")
+        else:
+            self._progress(text, is_held=False)
+
+    def work_ended(self) -> None:
+        self._line.clear()
 
     def sender_progress(self, status: StreamStatus) -> None:
         remote = {f"held by {site}": why for site, why in status.remote_holds.items()}
@@ -539,6 +562,7 @@ class TextOutput:
         self._progress(describe_applied(shown), bool(status.held))
 
     def error(self, error: Exception) -> None:
+        self._line.clear()
         # Where the log has a JSON object per line, standard error has nothing else.
         is_text = self.log_format is Format.TEXT
         line = f"spark-wan: {error}" if is_text else messages.error_line(error)
@@ -561,10 +585,40 @@ class TextOutput:
 
     def _progress(self, text: str, is_held: bool) -> None:
         style = "red" if is_held else ""
+        self._line.clear()
         self.console.print(Text.assemble((f"{_clock()} ", "dim"), (text, style)))
 
     def _print_status(self, view: StatusView) -> None:
         self.console.print(view, soft_wrap=not self.console.is_terminal)
+
+
+class RenewedLine:
+    """The last line of a terminal, on standard error, which is written again and again."""
+
+    def __init__(self) -> None:
+        self._is_shown = False
+
+    def is_possible(self) -> bool:
+        """Whether people look at it: both streams are a terminal, and no log is written to it."""
+        is_terminal = sys.stdout.isatty() and sys.stderr.isatty()
+        return is_terminal and not messages.is_on_standard_error()
+
+    def show(self, text: str) -> None:
+        """Write the line in place of the one before, as much of it as fits."""
+        columns = shutil.get_terminal_size().columns - 1
+        shown = "".join(each if each.isprintable() else "?" for each in text)[:columns]
+        self._write(f"\r{shown}\x1b[K")
+        self._is_shown = True
+
+    def clear(self) -> None:
+        """Take the line away, before anything else is printed."""
+        if self._is_shown:
+            self._write("\r\x1b[K")
+            self._is_shown = False
+
+    def _write(self, text: str) -> None:
+        sys.stderr.write(text)
+        sys.stderr.flush()
 
 
 Output = JsonOutput | TextOutput

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 from spark_wan.channels.base import close_channels
 from spark_wan.errors import SessionLostError, StoppedError, StreamsHeldError, WanError
 from spark_wan.messages import at_site, message_log
+from spark_wan.runtime.progress import in_log
 from spark_wan.runtime.scheduler import Activity, Next, Scheduler
 from spark_wan.runtime.sessions import Session, ThreadSessions
 
@@ -229,6 +230,7 @@ class JobHandle(Generic[S]):
             self.scheduler.add(activity)
         if not self._available_now:
             self.scheduler.add(_SessionWatch(self.sessions))
+            self.scheduler.add(_WorkLog())
         _begun.add(self)
         self.scheduler.begin()
 
@@ -268,6 +270,16 @@ class JobHandle(Generic[S]):
             self._errors.append(lost)
             self._stop.set()
             self.scheduler.stop()
+
+
+class _WorkLog(Activity):
+    """Has work that takes long in the log."""
+
+    name = "long work"
+
+    def look(self, spark: SparkSession) -> Next:
+        in_log.poll()
+        return Next(SESSION_INTERVAL)
 
 
 class _SessionWatch(Activity):

@@ -28,7 +28,7 @@ def say_started(
     senders: Sequence[Sender],
     tables: Sequence[Table],
     *,
-    spark: str,
+    versions: Mapping[str, str],
     options: Mapping[str, object],
 ) -> None:
     """Log what a job works on, with which settings and versions.
@@ -39,7 +39,7 @@ def say_started(
         streams: Names of its streams, as the topology has them.
         senders: Those whose channels it uses.
         tables: Those that it works on.
-        spark: The version of Spark.
+        versions: Those of spark_wan and Spark.
         options: What the job uses in place of settings of the site, by name.
     """
     channels = sorted({sender.channel for sender in senders})
@@ -47,7 +47,7 @@ def say_started(
         name: str(value) for name, value in options.items() if value != getattr(site, name)
     }
     settings = {**settings_of_job(site, senders, tables), **overridden}
-    versions = versions_in_use(spark)
+    all_versions = {**versions, **_other_versions()}
     changed = [f"{name}={value}" for name, value in settings.items()]
     log.info(
         "%s of site %s starts. Streams (%d): %s. Channels: %s. Settings other than the defaults: "
@@ -58,13 +58,13 @@ def say_started(
         _some(sorted(streams)),
         ", ".join(channels),
         _some(changed),
-        ", ".join(f"{name} {version}" for name, version in versions.items()),
+        ", ".join(f"{name} {version}" for name, version in all_versions.items()),
         event="started",
         site=site.name,
         streams=sorted(streams)[:MOST_FIELDS],
         channels=channels[:MOST_FIELDS],
         settings=dict(islice(settings.items(), MOST_FIELDS)),
-        versions=versions,
+        versions=all_versions,
     )
 
 
@@ -86,17 +86,14 @@ def _changed(part: Site | Sender | Table) -> Iterator[tuple[str, str]]:
             yield field.name, f"{', '.join(sorted(names))} (values not shown)"
 
 
-def versions_in_use(spark: str) -> dict[str, str]:
-    """Return the versions that matter. That of Delta is not known where only its jars are
+def _other_versions() -> dict[str, str]:
+    """Return those of Delta and Python. That of Delta is not known where only its jars are
     installed."""
-    from spark_wan import __version__  # the package imports this module
-
-    versions = {"spark_wan": __version__, "spark": spark}
     try:
-        versions["delta"] = metadata.version("delta-spark")
+        delta = metadata.version("delta-spark")
     except metadata.PackageNotFoundError:
-        versions["delta"] = "unknown"
-    return {**versions, "python": platform.python_version()}
+        delta = "unknown"
+    return {"delta": delta, "python": platform.python_version()}
 
 
 def _some(names: Sequence[str]) -> str:

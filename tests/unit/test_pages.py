@@ -328,6 +328,7 @@ def test_the_names_with_underscores_on_the_pages_exist() -> None:
     # A module, a function of another one, causes of dead letters, a setting of Databricks, and and
     # fields that are computed when they are printed.
     known |= {"spark_wan", "local_session", "duplicate_key", "too_large", "max_concurrent_runs"}
+    known |= {"spark_log", "on_need", *FIELDS}
     known |= {"rows_per_s", "left_ms", *(field.name for field in fields(Progress))}
     found = (Comparison, Difference, Repair, Undone, UndoneRow)
     known |= {"dry_run", *(field.name for kind in found for field in fields(kind))}
@@ -352,7 +353,9 @@ def test_the_roles_on_the_page_are_the_packages_that_log() -> None:
 def test_the_fields_of_a_line_on_the_page_are_those_that_are_written() -> None:
     head, *rows = table_rows(section("monitoring.md", "The lines of a JSON log"))
     assert head == ["field", "type", "meaning"]
-    record = logging.makeLogRecord({"msg": "x", "exc_info": (ValueError, ValueError(), None)})
+    record = logging.makeLogRecord(
+        {"name": "x", "msg": "x", "exc_info": (ValueError, ValueError(), None)}
+    )
     vars(record).update(dict.fromkeys(FIELDS, "x"))
     assert [row[0] for row in rows] == [
         f"`{name}`" for name in json.loads(JsonFormatter().format(record))

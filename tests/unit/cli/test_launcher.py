@@ -27,7 +27,8 @@ from spark_wan.errors import SessionLostError, WanError
 from spark_wan.local import cache
 from spark_wan.local.session import children_print_to
 from spark_wan.messages import message_log
-from spark_wan.runtime.progress import Progress, Work, under_way, works
+from spark_wan.runtime import progress
+from spark_wan.runtime.progress import Progress, Work, WorkWatch, under_way, works
 from spark_wan.sender.outbound_stream import StreamStatus
 
 
@@ -55,14 +56,19 @@ def test_f50_a_stream_that_ends_with_an_error_ends_the_command_while_others_run(
     """Fails (hangs) when the exception is read only once nothing is active."""
     job = Job(ValueError("a thread has died"))
     with pytest.raises(WanError, match="a thread has died"):
-        watch(job, threading.Event(), print, print)
+        watch(job, threading.Event(), print, WorkWatch(print))
     assert job.stopped
 
 
 def test_f50_an_ended_session_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(launcher, "SIGNAL_WAIT", 0.0)
     with pytest.raises(SessionLostError):
-        watch(Job(SessionLostError("the Spark session has ended")), threading.Event(), print, print)
+        watch(
+            Job(SessionLostError("the Spark session has ended")),
+            threading.Event(),
+            print,
+            WorkWatch(print),
+        )
 
 
 def test_a_signal_that_ends_the_jvm_first_is_a_stop(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -75,7 +81,7 @@ def test_a_signal_that_ends_the_jvm_first_is_a_stop(monkeypatch: pytest.MonkeyPa
             super().stop()
             stopped.set()
 
-    watch(Slow(SessionLostError("the Spark session has ended")), stopped, print, print)
+    watch(Slow(SessionLostError("the Spark session has ended")), stopped, print, WorkWatch(print))
 
 
 @pytest.mark.parametrize(
@@ -246,14 +252,14 @@ def test_work_is_reported_every_ten_seconds(monkeypatch: pytest.MonkeyPatch) -> 
             return None
 
     monkeypatch.setattr(launcher, "POLL_INTERVAL", 0.0)
-    monkeypatch.setattr(launcher, "milliseconds", lambda: now)
-    monkeypatch.setattr(launcher, "works", lambda: work)
+    monkeypatch.setattr(progress, "milliseconds", lambda: now)
+    monkeypatch.setattr(progress, "works", lambda: work)
     streams: list[str] = []
     watch(
         Clocked(None),
         stopped,
         lambda status: streams.append(status.stream),
-        lambda each: reported.append(((now - each.began_ms) // 1000, each.stream)),
+        WorkWatch(lambda each: reported.append(((now - each.began_ms) // 1000, each.stream))),
     )
     assert reported == [(12, "a.b.t"), (12, "a.b.u"), (24, "a.b.t"), (24, "a.b.u")]
     assert streams == ["a.b.u"]
