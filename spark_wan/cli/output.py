@@ -52,6 +52,8 @@ ShowEnds = Callable[[Sequence[StreamEnd]], None]
 ShowStatus = Callable[[Sequence[ChannelReport]], None]
 """Shows a status in place of the one before."""
 
+OUTPUT_VERSION = 1
+"""Version of what commands print as JSON: rises when a field means something else, or is gone."""
 _PIPE_WIDTH = 200
 """Columns where there is no terminal: a pipe has no width to wrap at."""
 RENEWAL = 1.0
@@ -244,7 +246,7 @@ class JsonOutput:
         self._print({"event": event, "time": time, **fields})
 
     def _print(self, content: Mapping[str, Any]) -> None:
-        print(json.dumps(content), flush=True)
+        print(json.dumps({"v": OUTPUT_VERSION, **content}), flush=True)
 
 
 class TextOutput:

@@ -9,7 +9,6 @@ import json
 import logging
 import re
 import shlex
-from collections.abc import Iterator
 from dataclasses import fields
 from pathlib import Path
 
@@ -17,9 +16,11 @@ import pytest
 import typer.main
 import yaml
 from logged import calls, keywords, loggers, sources
+from pages import names_in, section, table_rows
 
 import spark_wan
 from spark_wan.cli.app import COMMANDS, command_line
+from spark_wan.control.ends import StreamEnd
 from spark_wan.datasource.options import SinkOptions
 from spark_wan.local.java import OLDEST_JAVA
 from spark_wan.messages import FIELDS, ROLES, JsonFormatter
@@ -196,29 +197,6 @@ def test_the_page_of_the_benchmark_has_the_figures_of_its_results() -> None:
 # --- the pages for operators
 
 
-def section(page: str, heading: str) -> str:
-    """Return a page's text below a heading, up to the next heading of any level."""
-    text = (ROOT / "docs" / page).read_text()
-    found = re.search(
-        rf"^#+ {re.escape(heading)}\n(.*?)(?=^#+ |\Z)", text, re.MULTILINE | re.DOTALL
-    )
-    assert found is not None, f"{page} has no heading {heading!r}"
-    return found[1]
-
-
-def table_rows(text: str) -> Iterator[list[str]]:
-    """Yield the cells of the rows of a text's tables, without the lines below their heads."""
-    for line in text.splitlines():
-        cells = [cell.strip() for cell in line.strip("|").split("|")]
-        if line.startswith("|") and not set(line) <= set("|- "):
-            yield cells
-
-
-def names_in(text: str) -> set[str]:
-    """Return the words in backticks."""
-    return set(re.findall(r"`([^`]+)`", text))
-
-
 @pytest.mark.parametrize(
     ("heading", "kind"),
     [
@@ -328,7 +306,8 @@ def test_the_names_with_underscores_on_the_pages_exist() -> None:
     # A module, a function of another one, causes of dead letters, a setting of Databricks, and and
     # fields that are computed when they are printed.
     known |= {"spark_wan", "local_session", "duplicate_key", "too_large", "max_concurrent_runs"}
-    known |= {"spark_log", "on_need", *FIELDS}
+    known |= {"spark_log", "on_need", "at_ms", "stream_begun", *FIELDS}
+    known |= {field.name for field in fields(StreamEnd)}
     known |= {"rows_per_s", "left_ms", *(field.name for field in fields(Progress))}
     found = (Comparison, Difference, Repair, Undone, UndoneRow)
     known |= {"dry_run", *(field.name for kind in found for field in fields(kind))}

@@ -132,6 +132,7 @@ def test_progress_for_scripts_has_the_fields_of_the_status(
     started, sent, applied = map(json.loads, capsys.readouterr().out.splitlines())
     for line in (started, sent, applied):
         assert line.pop("time").endswith("+00:00")
+        assert line.pop("v") == 1
     assert started == {"event": "started", "job": "sender", "site": "newark"}
     assert sent == {
         "event": "progress",
