@@ -31,6 +31,7 @@ from spark_wan.messages import configure_logging
 from spark_wan.status.wait import wait_for_ack
 from spark_wan.topology.model import Topology
 from spark_wan.topology.parsing import load_topology
+from spark_wan.version import __version__ as __version__
 from spark_wan.wire.mark import LOCAL_ONLY
 
 if TYPE_CHECKING:
@@ -48,7 +49,6 @@ if TYPE_CHECKING:
     from spark_wan.sync.inverse import undo
     from spark_wan.sync.verify import verify
 
-__version__ = "0.1.0"
 __all__ = [
     "LOCAL_ONLY",
     "AckTimeoutError",

@@ -75,15 +75,15 @@ def prepare_all(channels: Sequence[Channel], begins: bool = True) -> None:
             channel.ensure_prepared(again=True)
         except ChannelError as error:
             failed.append((channel, error))
-    waits = not begins and any(isinstance(error, NotBegunError) for _, error in failed)
+    waits = not begins and any(isinstance(each, NotBegunError) for _, each in failed)
     if failed and len(failed) == len(channels) and not waits:
         raise failed[0][1]
-    for channel, error in failed:
+    for channel, refused in failed:
         log.error(
             "channel %s cannot be used yet: %s",
             channel.url,
-            error,
+            refused,
             event="channel-not-ready",
             channel=channel.url,
-            cause=str(error),
+            cause=str(refused),
         )

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from spark_wan import __version__
 from spark_wan.channels.base import Version
 from spark_wan.channels.registry import open_channel, prepare_all
 from spark_wan.control.keeper import ControlKeeper
@@ -171,7 +170,7 @@ class Receiver:
             self._inbound(),
             self.senders,
             [table for table in self.topology.tables.values() if self.site.name in table.at],
-            versions={"spark_wan": __version__, "spark": self.spark.version},
+            spark=self.spark.version,
             options={
                 "receive_interval": self.interval,
                 "receive_parallel": self.parallel,

@@ -19,7 +19,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from spark_wan.runtime.sessions import Session
 
@@ -92,7 +92,7 @@ class Activity(ABC):
     kind: ClassVar[str | None] = None
     """What has this name: a ``stream``, a ``table`` or a ``channel``. None: the job of a site."""
 
-    def subject(self) -> dict[str, str]:
+    def subject(self) -> dict[str, Any]:
         """Return what its messages are about, as fields (:mod:`spark_wan.messages`)."""
         return {} if self.kind is None else {self.kind: self.name}
 

@@ -12,6 +12,7 @@ from itertools import islice
 from spark_wan.messages import message_log
 from spark_wan.topology.model import Sender, Site, Table
 from spark_wan.topology.settings import changed_settings
+from spark_wan.version import __version__
 
 log = message_log(__name__)
 
@@ -28,7 +29,7 @@ def say_started(
     senders: Sequence[Sender],
     tables: Sequence[Table],
     *,
-    versions: Mapping[str, str],
+    spark: str,
     options: Mapping[str, object],
 ) -> None:
     """Log what a job works on, with which settings and versions.
@@ -39,7 +40,7 @@ def say_started(
         streams: Names of its streams, as the topology has them.
         senders: Those whose channels it uses.
         tables: Those that it works on.
-        versions: Those of spark_wan and Spark.
+        spark: The version of Spark.
         options: What the job uses in place of settings of the site, by name.
     """
     channels = sorted({sender.channel for sender in senders})
@@ -47,7 +48,7 @@ def say_started(
         name: str(value) for name, value in options.items() if value != getattr(site, name)
     }
     settings = {**settings_of_job(site, senders, tables), **overridden}
-    all_versions = {**versions, **_other_versions()}
+    versions = _versions(spark)
     changed = [f"{name}={value}" for name, value in settings.items()]
     log.info(
         "%s of site %s starts. Streams (%d): %s. Channels: %s. Settings other than the defaults: "
@@ -58,13 +59,13 @@ def say_started(
         _some(sorted(streams)),
         ", ".join(channels),
         _some(changed),
-        ", ".join(f"{name} {version}" for name, version in all_versions.items()),
+        ", ".join(f"{name} {version}" for name, version in versions.items()),
         event="started",
         site=site.name,
         streams=sorted(streams)[:MOST_FIELDS],
         channels=channels[:MOST_FIELDS],
         settings=dict(islice(settings.items(), MOST_FIELDS)),
-        versions=all_versions,
+        versions=versions,
     )
 
 
@@ -86,14 +87,15 @@ def _changed(part: Site | Sender | Table) -> Iterator[tuple[str, str]]:
             yield field.name, f"{', '.join(sorted(names))} (values not shown)"
 
 
-def _other_versions() -> dict[str, str]:
-    """Return those of Delta and Python. That of Delta is not known where only its jars are
+def _versions(spark: str) -> dict[str, str]:
+    """Return what is in use. The version of Delta is not known where only its jars are
     installed."""
     try:
         delta = metadata.version("delta-spark")
     except metadata.PackageNotFoundError:
         delta = "unknown"
-    return {"delta": delta, "python": platform.python_version()}
+    python = platform.python_version()
+    return {"spark_wan": __version__, "spark": spark, "delta": delta, "python": python}
 
 
 def _some(names: Sequence[str]) -> str:

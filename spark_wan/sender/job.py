@@ -11,7 +11,6 @@ from dataclasses import asdict
 from functools import partial
 from typing import TYPE_CHECKING
 
-from spark_wan import __version__
 from spark_wan.capture.source import DeltaSource
 from spark_wan.capture.tasks import CapturedTable
 from spark_wan.channels.registry import open_channel, prepare_all
@@ -187,7 +186,7 @@ class Sender:
             [stream.name for stream in streams],
             list({sender.name: sender for sender, _ in self.streams}.values()),
             list({table.name: table for _, table in self.streams}.values()),
-            versions={"spark_wan": __version__, "spark": self.spark.version},
+            spark=self.spark.version,
             options={"send_parallel": self.parallel, "idle_interval": self.idle_interval},
         )
         if available_now:

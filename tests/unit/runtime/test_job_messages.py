@@ -12,6 +12,7 @@ import pytest
 from fakes import ConnectSession
 from waiting import LONG, until
 
+import spark_wan
 from spark_wan.messages import message_log
 from spark_wan.runtime.handle import JobHandle
 from spark_wan.runtime.scheduler import Activity, Found, Turn
@@ -51,7 +52,7 @@ def started(
             streams,
             topology.senders_at("newark"),
             [*topology.tables.values()],
-            versions={"spark_wan": "1.2", "spark": "4.2.0"},
+            spark="4.2.0",
             options=options,
         )
     return caplog.records[-1]
@@ -74,7 +75,8 @@ def test_a_job_says_what_it_has_found_and_what_is_not_the_default(
         "tables.orders.max_dead_letters": "5",
         "send_parallel": "7",
     }
-    assert (record.versions["spark_wan"], record.versions["spark"]) == ("1.2", "4.2.0")
+    assert record.versions["spark_wan"] == spark_wan.__version__
+    assert record.versions["spark"] == "4.2.0"
     assert {*record.versions} == {"spark_wan", "spark", "delta", "python"}
     text = record.getMessage()
     for part in ("Streams (1): newark.east.orders.", "s3://wan/east", "ack_policy=all", "4.2.0"):
