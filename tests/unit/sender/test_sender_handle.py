@@ -43,6 +43,7 @@ from spark_wan.log.stream_log import StreamLog
 from spark_wan.runtime.first_looks import FirstLooks
 from spark_wan.runtime.handle import JobHandle
 from spark_wan.runtime.pace import Pace
+from spark_wan.runtime.progress import WorkWatch
 from spark_wan.runtime.scheduler import Found, Next
 from spark_wan.sender.acks import AckManager
 from spark_wan.sender.outbound_stream import OutboundStream, StreamStatus
@@ -434,7 +435,7 @@ def test_a_held_stream_stops_no_other_with_available_now() -> None:
     )
     here.begin()
     with pytest.raises(WanError, match="orders: there is no Delta table"):
-        watch(here.handle, threading.Event(), say, print)
+        watch(here.handle, threading.Event(), say, WorkWatch(print))
     assert here.published("readings") == 1
     with pytest.raises(WanError, match="orders: there is no Delta table"):
         here.handle.await_termination()
