@@ -5461,10 +5461,7 @@ GUARDS = {
     """,
     "unit/test_messages.py": """
     [log line without halves of surrogates]
-    test_whatever_is_logged_is_one_object_on_one_line[0]
-    test_whatever_is_logged_is_one_object_on_one_line[1]
-    test_whatever_is_logged_is_one_object_on_one_line[2]
-    test_whatever_is_logged_is_one_object_on_one_line[3]
+    test_half_of_a_surrogate_pair_is_shown_as_text
     _unicode
     - text.encode('utf-8', 'backslashreplace').decode()
     + text

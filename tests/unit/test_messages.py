@@ -228,6 +228,13 @@ def test_whatever_is_logged_is_one_object_on_one_line(heard: Heard, seed: int) -
     assert len(line) < 40 * MAX_TEXT
 
 
+def test_half_of_a_surrogate_pair_is_shown_as_text(heard: Heard) -> None:
+    """As of a file name that is no UTF-8. Fails when a strict reader of JSON refuses the line."""
+    LOG.warning("%s", "a\udcff", event="held", settings={"b\ud800": ["c\udc00"]})
+    assert heard.last["message"] == "a\\udcff"
+    assert heard.last["settings"] == {"b\\ud800": ["c\\udc00"]}
+
+
 def test_a_message_that_cannot_be_shown_is_a_line_all_the_same(heard: Heard) -> None:
     LOG.error(
         "%s: %s", "a.b.t", Unspeakable(), event="held", stream="a.b.t", exc_info=Unspeakable()
