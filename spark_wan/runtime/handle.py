@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from spark_wan.channels.base import close_channels
@@ -146,8 +146,9 @@ class JobHandle(Generic[S]):
         this one was stopped."""
         self.gives_way = gives_way
         began, is_first = time.monotonic(), not self._told_stop
+        at_work = self.scheduler.at_work
         if is_first:
-            self._say_stopping()
+            self._say_stopping(at_work)
         self._told_stop = True
         self._stop.set()
         self.scheduler.stop()
@@ -158,13 +159,13 @@ class JobHandle(Generic[S]):
         if last is not None and self.sessions.lost() is None:
             self._do_last(last)
         if is_first:
-            self._say_stopped(time.monotonic() - began, cancelled)
+            # A look that was cancelled is no work.
+            self._say_stopped(time.monotonic() - began, cancelled and bool(at_work))
         _begun.discard(self)
         if not any(job.is_active for job in [*_begun]):
             close_channels()
 
-    def _say_stopping(self) -> None:
-        at_work = self.scheduler.at_work
+    def _say_stopping(self, at_work: Sequence[str]) -> None:
         log.info(
             "%s of site %s stops. At work: %s%s",
             self._name,

@@ -144,13 +144,24 @@ def test_a_stop_says_what_it_waits_for_and_what_was_done(
     assert "; unfinished work was cancelled" in text and "2 epochs, 30 events" in text
 
 
-def test_an_idle_job_stops_without_cancelling_anything(caplog: pytest.LogCaptureFixture) -> None:
-    handle = new_handle()
+def test_an_idle_job_stops_without_cancelling_work(caplog: pytest.LogCaptureFixture) -> None:
+    """Also if a look is under way. Fails when each stop of a sender looks like a loss."""
+    handle, looks = new_handle(), threading.Event()
+
+    def look(spark: Any) -> Turn:
+        looks.set()
+        session: Any = handle.sessions.spark
+        assert session.interrupted.wait(LONG)
+        return None
+
     with caplog.at_level("INFO", "spark_wan"):
+        handle.begin([Does(look)])
+        assert looks.wait(LONG)
         handle.stop()
-    stopping, stopped = (each.getMessage() for each in caplog.records)
-    assert stopping == "sender of site newark stops. At work: nothing"
-    assert "cancelled" not in stopped and "0 streams are held" in stopped
+    stopping, stopped = (each for each in caplog.records if each.name.endswith("handle"))
+    assert stopping.getMessage() == "sender of site newark stops. At work: nothing"
+    told = stopped.getMessage()
+    assert "cancelled" not in told and "0 streams are held" in told
 
 
 def test_messages_of_a_job_name_its_site_and_a_crash_its_stream(
