@@ -379,7 +379,9 @@ def _set_up_logging(verbose: bool, log_format: Format, log_file: Path | None) ->
         own.addHandler(logging.NullHandler())
         own.propagate = False
     level = logging.INFO if verbose else logging.WARNING
-    messages.log_everything(messages.log_handler(log_format.value, log_file), level)
+    if log_format is Format.JSON or not logging.getLogger().handlers:
+        # Else an application runs the command, and has set up its log.
+        messages.log_everything(messages.log_handler(log_format.value, log_file), level)
     # py4j logs what it raises: a stack for each call that was under way when the JVM ended.
     # Some of it goes to the root logger.
     logging.getLogger("py4j").setLevel(logging.CRITICAL)

@@ -170,6 +170,20 @@ def root_logger() -> Iterator[logging.Logger]:
     logging.getLogger("py4j").setLevel(logging.NOTSET)
 
 
+def test_the_log_of_an_application_stays_as_it_is(
+    root_logger: logging.Logger, tmp_path: Path
+) -> None:
+    """Fails when a notebook that runs a command gets each line twice, or when a command whose
+    process has no log writes none."""
+    before = [*root_logger.handlers]
+    launcher._set_up_logging(True, Format.TEXT, tmp_path / "log")
+    assert before and root_logger.handlers == before
+    root_logger.handlers[:] = []
+    launcher._set_up_logging(True, Format.TEXT, tmp_path / "log")
+    message_log("spark_wan.sender.test").info("x", event="published")
+    assert (tmp_path / "log").read_text().endswith(" INFO spark_wan.sender.test: x\n")
+
+
 @pytest.mark.parametrize("named", [True, False])
 def test_lines_of_json_are_kept_apart_from_what_spark_prints(
     monkeypatch: pytest.MonkeyPatch,
