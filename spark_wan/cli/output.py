@@ -40,6 +40,7 @@ from spark_wan.sync.undone import Action, Undone
 from spark_wan.topology.model import Site, Stream, Table, Topology
 from spark_wan.topology.routes import Serving, all_streams
 from spark_wan.units import format_bytes, format_duration, milliseconds
+from spark_wan.version import OUTPUT_VERSION
 from spark_wan.wire.certificate import Certificate
 from spark_wan.wire.control import PAUSE, STOP
 
@@ -52,8 +53,6 @@ ShowEnds = Callable[[Sequence[StreamEnd]], None]
 ShowStatus = Callable[[Sequence[ChannelReport]], None]
 """Shows a status in place of the one before."""
 
-OUTPUT_VERSION = 1
-"""Version of what commands print as JSON: rises when a field means something else, or is gone."""
 _PIPE_WIDTH = 200
 """Columns where there is no terminal: a pipe has no width to wrap at."""
 RENEWAL = 1.0

@@ -22,6 +22,7 @@ import spark_wan
 from spark_wan.cli.app import COMMANDS, command_line
 from spark_wan.control.ends import StreamEnd
 from spark_wan.datasource.options import SinkOptions
+from spark_wan.demo.display import FourSitesSummary, JoiningSummary, TwoSitesSummary
 from spark_wan.local.java import OLDEST_JAVA
 from spark_wan.messages import FIELDS, ROLES, JsonFormatter
 from spark_wan.messages import VERSION as MESSAGE_VERSION
@@ -307,7 +308,8 @@ def test_the_names_with_underscores_on_the_pages_exist() -> None:
     # fields that are computed when they are printed.
     known |= {"spark_wan", "local_session", "duplicate_key", "too_large", "max_concurrent_runs"}
     known |= {"spark_log", "on_need", "at_ms", "stream_begun", *FIELDS}
-    known |= {field.name for field in fields(StreamEnd)}
+    of_demo = (TwoSitesSummary, FourSitesSummary, JoiningSummary)
+    known |= {field.name for kind in (StreamEnd, *of_demo) for field in fields(kind)}
     known |= {"rows_per_s", "left_ms", *(field.name for field in fields(Progress))}
     found = (Comparison, Difference, Repair, Undone, UndoneRow)
     known |= {"dry_run", *(field.name for kind in found for field in fields(kind))}

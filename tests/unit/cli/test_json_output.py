@@ -15,10 +15,11 @@ from pages import section, table_rows
 from spark_wan.apply.adopt import Adoption
 from spark_wan.apply.replace import Outcome
 from spark_wan.cli.options import Format
-from spark_wan.cli.output import OUTPUT_VERSION, JsonOutput, open_output
+from spark_wan.cli.output import JsonOutput, open_output
 from spark_wan.control.decide import DecisionAnswer, RecordedDecision
 from spark_wan.control.ends import StreamEnd
 from spark_wan.control.verbs import ControlAnswer
+from spark_wan.demo.display import FourSitesSummary, JoiningSummary, TwoSitesSummary
 from spark_wan.drawing.graph import graph_of
 from spark_wan.errors import WanError
 from spark_wan.status.check import Level, Problem
@@ -28,6 +29,7 @@ from spark_wan.sync.letters import Letter, Replay
 from spark_wan.sync.undone import Undone
 from spark_wan.topology.parsing import load_topology
 from spark_wan.topology.routes import served_by
+from spark_wan.version import OUTPUT_VERSION
 from spark_wan.wire.certificate import Certificate
 from spark_wan.wire.ledger import DeadLetter
 
@@ -112,7 +114,14 @@ def listed() -> dict[str, str]:
 
 
 def test_the_page_has_each_command_that_prints_json() -> None:
-    assert {*listed()} == {name.partition(",")[0] for name in PRINTED}
+    assert {*listed()} == {name.partition(",")[0] for name in PRINTED} | {"demo"}
+
+
+def test_the_fields_of_the_demo_are_on_the_page() -> None:
+    """It prints them itself."""
+    kinds = (TwoSitesSummary, FourSitesSummary, JoiningSummary)
+    printed = {field.name for kind in kinds for field in dataclasses.fields(kind)}
+    assert {*re.findall(r"`([a-z_]+)`", listed()["demo"])} == printed
 
 
 @pytest.mark.parametrize("command", PRINTED)
