@@ -15,7 +15,8 @@ state of it. ``read_status`` returns how far every stream is at every site, ``ch
 table with its copies, and ``undo`` takes back what some commits did. ``make_backup`` and
 ``adopt_backup`` carry a table by hand. ``pause`` and ``resume`` say when the sites take what
 another one sends, ``drain`` and ``stop_at`` where that ends. ``decide``, ``withdraw`` and
-``decisions`` answer what holds a stream.
+``decisions`` answer what holds a stream. ``configure_logging`` has all of them log, as text or as
+lines of JSON.
 """
 
 from __future__ import annotations
@@ -26,9 +27,11 @@ from typing import TYPE_CHECKING, Any
 # Not lazily: `spark_wan.decode` must be the function, not the module of that name.
 from spark_wan.datasource.decode import decode
 from spark_wan.errors import AckTimeoutError, JoinFailureError, LockoutError, WanError
+from spark_wan.messages import configure_logging
 from spark_wan.status.wait import wait_for_ack
 from spark_wan.topology.model import Topology
 from spark_wan.topology.parsing import load_topology
+from spark_wan.version import __version__ as __version__
 from spark_wan.wire.mark import LOCAL_ONLY
 
 if TYPE_CHECKING:
@@ -46,7 +49,6 @@ if TYPE_CHECKING:
     from spark_wan.sync.inverse import undo
     from spark_wan.sync.verify import verify
 
-__version__ = "0.1.0"
 __all__ = [
     "LOCAL_ONLY",
     "AckTimeoutError",
@@ -58,6 +60,7 @@ __all__ = [
     "WanError",
     "adopt_backup",
     "check",
+    "configure_logging",
     "dead_letters",
     "decide",
     "decisions",

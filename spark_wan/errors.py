@@ -42,6 +42,8 @@ def copy_advice(user_stream: bool) -> str:
     return f"for a copy from another site that has the table run {SYNC}; without one, send {RESEND}"
 
 
+UNEXPECTED = "Nothing is lost, and it is retried. If it stays, report the error with its stack."
+"""What to do about an error that has no message of its own."""
 EPOCHS, SOURCE, TABLE, COLUMNS, LEDGER = "epochs", "source", "table", "columns", "ledger"
 """Why a site needs a copy of a table: earlier epochs of the log are gone for it, or are not those
 that it applied; the source table was replaced; its own table is missing, replaced or restored; has

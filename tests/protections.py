@@ -1119,7 +1119,7 @@ GUARDS = {
     [not begun yet]
     test_b14_a_receiver_waits_for_the_sender_to_begin_the_channel
     prepare_all
-    - not begins and any((isinstance(each, NotBegunError) for each in failed))
+    - not begins and any((isinstance(each, NotBegunError) for _, each in failed))
     + False
     """,
     "unit/channels/test_kafka_security.py": """
@@ -2205,6 +2205,12 @@ GUARDS = {
     + pass
     """,
     "unit/receiver/test_inbound.py": """
+    [a channel out of reach is told once]
+    test_a_channel_that_does_not_answer_is_in_the_log_once
+    InboundChannel.look
+    - logging.WARNING if answered else logging.DEBUG
+    + logging.WARNING
+
     [f50]
     test_f50_a_job_cancelled_from_outside_is_retried
     InboundTable._round
@@ -3822,6 +3828,12 @@ GUARDS = {
     + now
     """,
     "unit/sender/test_sender_handle.py": """
+    [a pause is told when it counts]
+    test_what_an_operator_asked_for_is_told_when_it_comes_into_effect
+    OutboundStream._note_control
+    - self._paused = state
+    + pass
+
     [pause, capture]
     test_a_paused_capture_adds_nothing_until_it_is_resumed
     OutboundStream._is_capture_paused
@@ -4647,6 +4659,18 @@ GUARDS = {
     + [*writers, *peers]
     """,
     "unit/cli/test_launcher.py": """
+    [what Spark prints is apart]
+    test_lines_of_json_are_kept_apart_from_what_spark_prints[True]
+    WithSession.spark_log_path
+    - self.log_format is Format.TEXT
+    + True
+
+    [an error of a command is a line]
+    test_an_error_that_ends_a_command_is_a_line_of_json_too
+    TextOutput.error
+    - self.log_format is Format.TEXT
+    + True
+
     [reload, it does not say that it was stopped]
     test_b76_a_hangup_reads_the_topology_again
     launch
@@ -5578,6 +5602,118 @@ GUARDS = {
     SessionSettings.new_session
     - set_setting(session, name, None)
     + pass
+    """,
+    "unit/test_messages.py": """
+    [log line without halves of surrogates]
+    test_half_of_a_surrogate_pair_is_shown_as_text
+    _unicode
+    - text.encode('utf-8', 'backslashreplace').decode()
+    + text
+
+    [log line of what raises]
+    test_a_message_that_cannot_be_shown_is_a_line_all_the_same
+    _message
+    - f'{template} (its values cannot be shown: {type(error).__name__})'
+    + record.getMessage()
+
+    [log line without secrets]
+    test_what_looks_like_a_secret_is_in_no_line[s3://ann:{}@bucket/x]
+    test_what_looks_like_a_secret_is_in_no_line[sas_token={}]
+    without_secrets
+    - pattern.sub(replacement, text)
+    + text
+
+    [log line of bounded length]
+    test_a_long_message_is_cut_and_says_so
+    _begin_of
+    - shown[:_KEPT]
+    + shown
+
+    [advice with a percent sign]
+    test_a_line_has_the_fields_of_its_message
+    MessageLog.process
+    - advice.replace('%', '%%') if '%' in msg else advice
+    + advice
+
+    [uncaught errors are lines]
+    test_what_python_would_print_is_in_the_lines_too
+    log_everything
+    - threading.excepthook = _log_uncaught_in_thread
+    + pass
+
+    [site of a job in threads of requests]
+    test_a_message_names_the_site_of_its_job_in_the_threads_of_requests_too
+    in_order
+    - pool.submit(copy_context().run, call, item)
+    + pool.submit(call, item)
+
+    [one log per process]
+    test_the_log_of_a_process_is_set_up_again
+    _replace
+    - logger.removeHandler(each)
+    + pass
+    """,
+    "unit/runtime/test_job_messages.py": """
+    [options of stores by name]
+    test_a_job_says_what_it_has_found_and_what_is_not_the_default
+    _changed
+    - ', '.join(sorted(names))
+    + names
+
+    [messages of a job name its site]
+    test_messages_of_a_job_name_its_site_and_a_crash_its_stream
+    JobHandle._thread
+    - run_at_site
+    + run
+
+    [a stop is told once]
+    test_a_stop_says_what_it_waits_for_and_what_was_done
+    JobHandle.stop
+    - self._told_stop = True
+    + pass
+    """,
+    "unit/runtime/test_work_in_log.py": """
+    [work is told once per interval]
+    test_long_work_is_in_the_log_with_its_rate
+    WorkWatch.poll
+    - self._told[work] = now
+    + pass
+    """,
+    "unit/receiver/test_stream_messages.py": """
+    [a pause is told once]
+    test_a_pause_is_told_when_it_begins_and_when_it_ends
+    InboundStream.pause
+    - paused and (not self.paused)
+    + paused
+
+    [an end is told once all is applied]
+    test_the_end_of_a_stream_is_told_once_all_of_it_is_applied
+    InboundStream.count
+    - result.cause is None and (not result.again)
+    + True
+    """,
+    "unit/cli/test_json_output.py": """
+    [each document has its version]
+    test_a_document_has_its_version_and_the_fields_on_the_page[check]
+    test_a_document_has_its_version_and_the_fields_on_the_page[undo]
+    JsonOutput._print
+    - {'v': OUTPUT_VERSION, **content}
+    + content
+    """,
+    "unit/cli/test_output.py": """
+    [no control codes in a file]
+    test_without_a_terminal_long_work_is_a_line_each_time[stderr]
+    test_without_a_terminal_long_work_is_a_line_each_time[log]
+    RenewedLine.is_possible
+    - is_terminal and (not messages.is_on_standard_error())
+    + sys.stdout.isatty()
+    """,
+    "integration/test_values_in_logs.py": """
+    [no row in a warning]
+    test_no_value_of_a_row_is_in_the_log
+    _record_dead_letters
+    - letters[0].cause
+    + letters[0].row
     """,
     "unit/topology/test_topology.py": """
     [problems listed]

@@ -21,7 +21,6 @@ Forwarding runs beside it (:mod:`spark_wan.forward`). An ack has the lower of ap
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
@@ -48,6 +47,7 @@ from spark_wan.ledger.ledger import Ledger
 from spark_wan.ledger.progress import origin_of
 from spark_wan.log.inbound import InboundLog
 from spark_wan.log.stream_log import StreamLog
+from spark_wan.messages import message_log
 from spark_wan.runtime.progress import under_way
 from spark_wan.steps import Steps
 from spark_wan.sync.automatic import Synchronizer
@@ -57,7 +57,7 @@ from spark_wan.wire.decisions import Decisions
 from spark_wan.wire.manifest import EVENTS
 from spark_wan.wire.mark import Mark
 
-log = logging.getLogger(__name__)
+log = message_log(__name__)
 
 READ_BACK = "apply.6b read-back"
 """At this step an apply may wait until someone else has written the ledger's rows."""
@@ -176,7 +176,13 @@ class TableApplier:
             except StoppedError:
                 raise
             except Replan as reason:
-                log.info("%s: %s; planning again", self.table, reason)
+                log.info(
+                    "%s: %s; planning again",
+                    self.table,
+                    reason,
+                    event="planned-again",
+                    table=self.table,
+                )
                 basis = Basis.CAUGHT_UP if basis is Basis.HINT else basis
                 continue
             except WanError as error:
@@ -437,7 +443,14 @@ class TableApplier:
         try:
             return self.ledger.has_own_rows(self.target)
         except WanError as error:
-            log.warning("%s: its history cannot be read: %s", self.table, error)
+            log.warning(
+                "%s: its history cannot be read, so the site asks for no copy by itself: %s",
+                self.table,
+                error,
+                event="history-unreadable",
+                table=self.table,
+                cause=str(error),
+            )
             return True
 
     def _need(self, result: ApplyResult, before: Ack | None) -> Need | None:

@@ -61,6 +61,8 @@ class StreamPlan:
     more: bool = False
     """Something is behind what is new: the limits have ended the plan, or epochs that need no apply
     and count once it is done."""
+    ends: bool = False
+    """The last of these epochs is where the stream was asked to end."""
 
     def hold(self, epoch: int, error: WanError, manifest: Manifest | None = None) -> StreamPlan:
         """End the plan before an epoch, whose ``manifest`` is given if it can be read."""
@@ -102,7 +104,7 @@ class StreamPlanner:
             try:
                 manifest = self.log.read(epoch)
                 self._check_order(manifest, plan.log_id, before)
-                plan.log_id, before = manifest.log_id, manifest
+                plan.log_id, plan.ends, before = manifest.log_id, manifest.end, manifest
                 above = _above(_Epoch(manifest, ahead, self.log.accepts, self.site))
             except WanError as error:
                 return plan.hold(epoch, error, manifest)
@@ -145,6 +147,7 @@ class StreamPlanner:
             plan.hold(taken.epoch + 1, _another(newest))
             return
         plan.known = taken.epoch
+        plan.ends = newest.end and newest.epoch == taken.epoch
         for epoch in epochs:
             if self.acked.get(newest.log_id, 0) < epoch <= taken.epoch:
                 try:

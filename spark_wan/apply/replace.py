@@ -17,7 +17,6 @@ between any two steps changes nothing:
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
@@ -29,12 +28,13 @@ from spark_wan.events.columns import column_paths
 from spark_wan.ledger.applied_columns import AppliedColumns
 from spark_wan.ledger.ledger import Ledger
 from spark_wan.ledger.progress import entry_of
+from spark_wan.messages import message_log
 from spark_wan.runtime.progress import under_way
 from spark_wan.steps import Steps
 from spark_wan.wire.manifest import Manifest
 from spark_wan.wire.mark import Mark
 
-log = logging.getLogger(__name__)
+log = message_log(__name__)
 
 
 MOST_COMPARISONS = 3
@@ -97,7 +97,13 @@ class CopyWriter:
                     raise Replan("somebody wrote to the table while it was compared with the copy")
                 return outcome, change
             except Replan as reason:
-                log.info("%s: %s; taking the copy again", self.table, reason)
+                log.info(
+                    "%s: %s; taking the copy again",
+                    self.table,
+                    reason,
+                    event="planned-again",
+                    table=self.table,
+                )
         raise TargetError(
             f"{self.table}: {ATTEMPTS} writes of a copy in a row lost against other writers of the "
             "table. A receiver will retry; a backup can be adopted again."

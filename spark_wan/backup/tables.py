@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -24,6 +23,7 @@ from spark_wan.ledger.origin import doubts
 from spark_wan.ledger.store import DeltaLedgerStore
 from spark_wan.log.stream_log import StreamLog
 from spark_wan.log.writer import ALL_ROWS
+from spark_wan.messages import message_log
 from spark_wan.runtime.progress import under_way
 from spark_wan.sync.backup import Cut
 from spark_wan.topology.model import Table
@@ -35,7 +35,7 @@ from spark_wan.wire.mark import LOCAL_ONLY, VectorEntry
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-log = logging.getLogger(__name__)
+log = message_log(__name__)
 
 
 @dataclass
@@ -171,7 +171,14 @@ class WrittenTable(SparkTable):
             try:
                 last = each.newest_manifest()
             except ChannelError as error:
-                log.warning("%s: not compared with the backup: %s", each.stream, error)
+                log.warning(
+                    "%s: not compared with the backup: %s",
+                    each.stream,
+                    error,
+                    event="backup-not-compared",
+                    stream=each.stream,
+                    cause=str(error),
+                )
                 continue
             if last is None:
                 continue
@@ -231,7 +238,14 @@ class ReceivedTable(SparkTable):
             try:
                 ack = each.ack(self.site)
             except ChannelError as error:
-                log.warning("%s: its ack is not known: %s", each.stream, error)
+                log.warning(
+                    "%s: its ack is not known: %s",
+                    each.stream,
+                    error,
+                    event="ack-unknown",
+                    stream=each.stream,
+                    cause=str(error),
+                )
                 continue
             if ack is not None and ack.needs is not None:
                 yield f"the site needs a copy of it ({ack.needs.why}), by its ack of {each.stream}"

@@ -7,7 +7,6 @@ guard in the query fails at the first large row.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from functools import partial, reduce
@@ -16,11 +15,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from spark_wan.delta.dataframes import select_columns
 from spark_wan.delta.sessions import CurrentSession, is_connect, temporary_settings
+from spark_wan.messages import message_log
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-log = logging.getLogger(__name__)
+log = message_log(__name__)
 
 T = TypeVar("T")
 
@@ -63,7 +63,13 @@ class ArrowBatches:
             except Exception as error:
                 if _TOO_LARGE not in str(error):
                     raise
-                log.info("%s: has rows of more than %d bytes", self.table, MAX_ROW_BYTES)
+                log.info(
+                    "%s: has rows of more than %d bytes",
+                    self.table,
+                    MAX_ROW_BYTES,
+                    event="large-rows",
+                    table=self.table,
+                )
                 self.large_rows = True
         return publish(select(lambda column: column))
 

@@ -7,6 +7,7 @@ import itertools
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextvars import copy_context
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -56,7 +57,8 @@ def in_order(
                 done, released = waiting.popleft()
                 yield done.result()
                 held -= released
-            waiting.append((pool.submit(call, item), needed))
+            # With the context of the caller: messages name the site of its job.
+            waiting.append((pool.submit(copy_context().run, call, item), needed))
             held += needed
         while waiting:
             yield waiting.popleft()[0].result()

@@ -8,14 +8,14 @@ A topology may then use the scheme.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping, Sequence
 from pkgutil import resolve_name
 
 from spark_wan.channels.base import Channel, opened
 from spark_wan.errors import ChannelError, NotBegunError, install_command, nearest
+from spark_wan.messages import message_log
 
-log = logging.getLogger(__name__)
+log = message_log(__name__)
 
 OBJECT_STORE = "spark_wan.channels.object_store:ObjectStoreChannel"
 KAFKA = "spark_wan.channels.kafka.client:KafkaChannel"
@@ -69,14 +69,21 @@ def prepare_all(channels: Sequence[Channel], begins: bool = True) -> None:
     ``begins=False``, for a receiver: a channel that a sender has yet to begin can be waited for.
     Raises ChannelError when there is no other channel than those that cannot be used.
     """
-    failed: list[ChannelError] = []
+    failed: list[tuple[Channel, ChannelError]] = []
     for channel in channels:
         try:
             channel.ensure_prepared(again=True)
         except ChannelError as error:
-            failed.append(error)
-    waits = not begins and any(isinstance(each, NotBegunError) for each in failed)
+            failed.append((channel, error))
+    waits = not begins and any(isinstance(each, NotBegunError) for _, each in failed)
     if failed and len(failed) == len(channels) and not waits:
-        raise failed[0]
-    for each in failed:
-        log.error("%s", each)
+        raise failed[0][1]
+    for channel, refused in failed:
+        log.error(
+            "channel %s cannot be used yet: %s",
+            channel.url,
+            refused,
+            event="channel-not-ready",
+            channel=channel.url,
+            cause=str(refused),
+        )

@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Annotated, Any
 
 import typer
@@ -12,8 +14,17 @@ import typer
 import spark_wan
 from spark_wan.cli.launcher import launch
 from spark_wan.cli.options import JobOptions, Repeated, setting_option, takes
-from spark_wan.cli.output import reporting_errors
+from spark_wan.cli.output import Output, reporting_errors
+from spark_wan.messages import at_site
 from spark_wan.topology.model import Site
+
+
+@contextmanager
+def reporting(options: JobOptions) -> Iterator[Output]:
+    """Yield the output of a job. Its messages name the site."""
+    with at_site(options.site):
+        with reporting_errors(options.output, log_format=options.log_format) as out:
+            yield out
 
 
 @takes(JobOptions)
@@ -28,7 +39,7 @@ def send(
     ] = None,
 ) -> None:
     """Run the senders of a site until stopped."""
-    with reporting_errors(options.output) as out:
+    with reporting(options) as out:
 
         def sender(spark: Any) -> spark_wan.Sender:
             topology, decisions = options.read()
@@ -61,7 +72,7 @@ def receive(
     ] = None,
 ) -> None:
     """Run the receiver of a site until stopped."""
-    with reporting_errors(options.output) as out:
+    with reporting(options) as out:
 
         def receiver(spark: Any) -> spark_wan.Receiver:
             topology, decisions = options.read()

@@ -8,27 +8,27 @@ import logging
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain, repeat
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
-from weakref import WeakKeyDictionary
 
-from spark_wan.cli.options import JobOptions, SessionOptions, WithSession
+from spark_wan import messages
+from spark_wan.cli.options import Format, JobOptions, SessionOptions, WithSession
 from spark_wan.cli.output import Output
 from spark_wan.delta.errors import error_text
 from spark_wan.delta.sessions import lost_session
 from spark_wan.errors import SessionLostError, WanError
+from spark_wan.messages import message_log
 from spark_wan.runtime.handle import JobHandle, S, Status
-from spark_wan.runtime.progress import LONG, Progress, Work, works
-from spark_wan.units import milliseconds
+from spark_wan.runtime.progress import WorkWatch
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-log = logging.getLogger(__name__)
+log = message_log(__name__)
 T = TypeVar("T")
 
 POLL_INTERVAL = 0.25
@@ -109,7 +109,13 @@ def launch(
                 return begun[1]
 
             again = None if options.available_now else Reload(hangup, reload)
-            watch(handle, stopped, report, out.work, again)
+            watch(
+                handle,
+                stopped,
+                report,
+                WorkWatch(out.work, out.work_ended, out.work_interval),
+                again,
+            )
     except KeyboardInterrupt:
         log.debug("interrupted before there was a session")
     except Exception as error:
@@ -155,7 +161,7 @@ def run_with_session(
     try:
         with _session_at(kind, options, 1, out) as spark:
             _on_signals(interrupt)  # again: Spark has installed handlers of its own
-            with _reported_work(out.work):
+            with _reported_work(out):
                 return work(spark)
     except (Exception, KeyboardInterrupt) as error:
         # A signal to the whole process group ends the JVM too: calls to it fail from then on.
@@ -167,9 +173,9 @@ def run_with_session(
 
 
 @contextmanager
-def _reported_work(report: Callable[[Progress], None]) -> Iterator[None]:
+def _reported_work(out: Output) -> Iterator[None]:
     """Report work that takes long, while the caller does it."""
-    ended, told = threading.Event(), WorkReport(report)
+    ended, told = threading.Event(), WorkWatch(out.work, out.work_ended, out.work_interval)
 
     def poll() -> None:
         while not ended.wait(POLL_INTERVAL):
@@ -182,28 +188,14 @@ def _reported_work(report: Callable[[Progress], None]) -> Iterator[None]:
     finally:
         ended.set()
         thread.join()
-
-
-class WorkReport:
-    """Reports work that takes long, now and then."""
-
-    def __init__(self, report: Callable[[Progress], None]) -> None:
-        self.report = report
-        self._told: WeakKeyDictionary[Work, int] = WeakKeyDictionary()
-
-    def poll(self) -> None:
-        now = milliseconds()
-        for work in works():
-            if now - self._told.get(work, work.begun.began_ms) >= LONG * 1000:
-                self._told[work] = now
-                self.report(work.progress())
+        told.poll()
 
 
 def watch(
     job: JobHandle[S],
     stopped: threading.Event,
     report: Callable[[S], None],
-    report_work: Callable[[Progress], None],
+    work: WorkWatch,
     reload: Reload | None = None,
 ) -> None:
     """Report each stream whenever its status changes, and work that takes long; stop the job in the
@@ -215,7 +207,6 @@ def watch(
         WanError: the job or a stream ended with an error, or the job ended while a stream was held.
     """
     reported: dict[str, S] = {}
-    work = WorkReport(report_work)
 
     def poll() -> None:
         for status in job.status():
@@ -298,18 +289,21 @@ def session_of(
     options: WithSession,
     *,
     tables: int = 1,
-    begins: Callable[[Path | None], None] = lambda log_file: None,
+    begins: Callable[[Mapping[str, str]], None] = lambda logs: None,
 ) -> Iterator[SparkSession]:
     """Yield the session for work on so many tables. ``begins`` is called before it starts, with the
-    file for the log of a local one (None: there is none). Raises WanError."""
+    files of the log of a local one: ``log``, and ``spark_log`` if that is another one. Raises
+    WanError."""
     settings = options.session_settings()
     is_local = not _has_session(options)
     log_file = options.log_path(name) if is_local else None
-    _set_up_logging(options.verbose, log_file)
-    begins(log_file)
+    spark_log = options.spark_log_path(name, log_file) if is_local else None
+    _set_up_logging(options.verbose, options.log_format, log_file)
+    logs = {"log": log_file, "spark_log": spark_log if spark_log != log_file else None}
+    begins({what: str(file) for what, file in logs.items() if file is not None})
     memory = f"{MEMORY + MEMORY_PER_TABLE * tables}m"
     conf = {"spark.driver.memory": memory, **settings} if is_local else settings
-    with _session(f"spark-wan {name}", conf, is_local, log_file) as spark:
+    with _session(f"spark-wan {name}", conf, is_local, spark_log) as spark:
         yield spark
 
 
@@ -319,9 +313,8 @@ def _session_at(
 ) -> Iterator[SparkSession]:
     """Yield the session for work at a site, and say that it begins."""
 
-    def begins(log_file: Path | None) -> None:
-        where = {"log": str(log_file)} if log_file is not None else {}
-        out.job_event("starting", kind, options.site, **where)
+    def begins(logs: Mapping[str, str]) -> None:
+        out.job_event("starting", kind, options.site, logs)
 
     with session_of(kind, options, tables=tables, begins=begins) as spark:
         yield spark
@@ -379,16 +372,16 @@ def _end_of(log_file: Path | None) -> str:
     return f"\n{log_file} ends with:\n" + "\n".join(f"  {line}" for line in lines)
 
 
-def _set_up_logging(verbose: bool, log_file: Path | None) -> None:
-    level, form = logging.WARNING, "%(asctime)s %(levelname)s %(name)s: %(message)s"
-    if verbose:
-        level = logging.INFO
-    elif log_file is None:
+def _set_up_logging(verbose: bool, log_format: Format, log_file: Path | None) -> None:
+    if not verbose and log_file is None and log_format is Format.TEXT:
         # What is held, and why, is printed as progress.
-        own = logging.getLogger("spark_wan")
+        own = logging.getLogger(messages.ROOT)
         own.addHandler(logging.NullHandler())
         own.propagate = False
-    logging.basicConfig(level=level, format=form, filename=log_file)
+    level = logging.INFO if verbose else logging.WARNING
+    if log_format is Format.JSON or not logging.getLogger().handlers:
+        # Else an application runs the command, and has set up its log.
+        messages.log_everything(messages.log_handler(log_format.value, log_file), level)
     # py4j logs what it raises: a stack for each call that was under way when the JVM ended.
     # Some of it goes to the root logger.
     logging.getLogger("py4j").setLevel(logging.CRITICAL)

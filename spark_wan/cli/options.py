@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import inspect
-import logging
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -17,13 +16,14 @@ import typer
 from spark_wan.control.decide import early_decisions
 from spark_wan.errors import OptionError, WanError
 from spark_wan.local.cache import log_path
+from spark_wan.messages import message_log
 from spark_wan.state.decisions import parse_decisions
 from spark_wan.topology.model import Topology
 from spark_wan.topology.parsing import load_topology
 from spark_wan.topology.settings import settings_of
 from spark_wan.wire.decisions import Decisions
 
-log = logging.getLogger(__name__)
+log = message_log(__name__)
 
 T = TypeVar("T")
 
@@ -49,6 +49,13 @@ OutputFormat = Annotated[
 ]
 
 
+LogFormat = Annotated[
+    Format,
+    typer.Option(
+        "--log-format",
+        help="Log text, or a JSON object per line. What Spark prints is then in a file of its own.",
+    ),
+]
 Conf = Annotated[
     Repeated,
     typer.Option(
@@ -82,6 +89,19 @@ def parsed(parse: Callable[[str], T]) -> Callable[[str], T]:
     return parser
 
 
+def _writable(find: Callable[[], Path]) -> Path:
+    """Return a path that can be appended to. Raises OptionError."""
+    try:
+        path = find()
+        path.open("ab").close()
+    except OSError as error:
+        raise OptionError(
+            f"the log cannot be written to {error.filename} ({error.strerror}). Name a file "
+            "with --log-file, or log to standard error with --verbose."
+        ) from None
+    return path
+
+
 class WithSession:
     """What a command with a Spark session asks of its options."""
 
@@ -89,26 +109,33 @@ class WithSession:
     conf: Conf
     verbose: Verbose
     log_file: LogFile
+    log_format: Format = Format.TEXT
 
     @property
     def submitted(self) -> bool:
         """Whether the session is that of spark-submit."""
         return bool(self.context.obj == SUBMITTED)
 
+    def log_name(self, kind: str) -> str:
+        """Return the name of the default file for the log of a kind of work."""
+        return kind
+
     def log_path(self, kind: str) -> Path | None:
         """Return the file for the log of a local session; None: standard error. Raises OptionError
         if it cannot be written."""
         if self.log_file is None and self.verbose:
             return None
-        try:
-            path = self.log_file or log_path(kind)
-            path.open("ab").close()
-        except OSError as error:
-            raise OptionError(
-                f"the log cannot be written to {error.filename} ({error.strerror}). Name a file "
-                "with --log-file, or log to standard error with --verbose."
-            ) from None
-        return path
+        return _writable(lambda: self.log_file or log_path(self.log_name(kind)))
+
+    def spark_log_path(self, kind: str, log_file: Path | None) -> Path | None:
+        """Return the file for what Spark prints in a local session whose log is in ``log_file``;
+        None: standard error. Lines of JSON are kept apart from it. Raises OptionError if it cannot
+        be written."""
+        if self.log_format is Format.TEXT:
+            return log_file
+        if log_file is None:
+            return _writable(lambda: log_path(f"{self.log_name(kind)}.spark"))
+        return _writable(lambda: log_file.with_name(f"{log_file.stem}.spark{log_file.suffix}"))
 
     def session_settings(self) -> dict[str, Any]:
         """Return the settings in ``--conf``. Raises OptionError for what is no setting, and for
@@ -156,14 +183,15 @@ class SessionOptions(WithSession):
     log_file: LogFile = None
     output: OutputFormat = Format.TEXT
 
-    def log_path(self, kind: str) -> Path | None:
-        return super().log_path(f"{kind}-{self.site}")
+    def log_name(self, kind: str) -> str:
+        return f"{kind}-{self.site}"
 
 
 @dataclass(frozen=True)
 class JobOptions(SessionOptions):
     """Options of ``send`` and ``receive``."""
 
+    log_format: LogFormat = Format.TEXT
     sender: Annotated[
         Repeated, typer.Option(metavar="SENDER", help="Use only this sender. May be repeated.")
     ] = None
@@ -187,9 +215,13 @@ class JobOptions(SessionOptions):
             for early in early_decisions(topology, self.site, self.decide or ()):
                 log.warning(
                     "--decide %s: nothing is held there at site %s. It is recorded, and counts "
-                    "once something is; `spark-wan decide --withdraw` takes it back.",
+                    "once something is.",
                     early,
                     self.site,
+                    event="early-decision",
+                    site=self.site,
+                    table=early.partition("@")[0],
+                    what_to_do="`spark-wan decide --withdraw` takes it back.",
                 )
         return topology, decisions
 

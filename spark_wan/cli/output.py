@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
@@ -19,6 +20,7 @@ from rich.table import Table as Grid
 from rich.text import Text
 from rich.tree import Tree
 
+from spark_wan import messages
 from spark_wan.apply.adopt import Adoption
 from spark_wan.apply.replace import Outcome
 from spark_wan.cli.options import Format
@@ -28,7 +30,7 @@ from spark_wan.control.ends import StreamEnd
 from spark_wan.control.verbs import ControlAnswer
 from spark_wan.drawing.graph import Graph
 from spark_wan.errors import WanError, install_command
-from spark_wan.runtime.progress import Progress
+from spark_wan.runtime.progress import LONG, Progress
 from spark_wan.status.check import Problem
 from spark_wan.status.reports import ChannelReport
 from spark_wan.sync.backup import Cut
@@ -38,6 +40,7 @@ from spark_wan.sync.undone import Action, Undone
 from spark_wan.topology.model import Site, Stream, Table, Topology
 from spark_wan.topology.routes import Serving, all_streams
 from spark_wan.units import format_bytes, format_duration, milliseconds
+from spark_wan.version import OUTPUT_VERSION
 from spark_wan.wire.certificate import Certificate
 from spark_wan.wire.control import PAUSE, STOP
 
@@ -52,6 +55,8 @@ ShowStatus = Callable[[Sequence[ChannelReport]], None]
 
 _PIPE_WIDTH = 200
 """Columns where there is no terminal: a pipe has no width to wrap at."""
+RENEWAL = 1.0
+"""Seconds between two looks of a terminal at the same work."""
 _MOST_NAMES = 10
 """Number of tables that a line lists, at most."""
 
@@ -216,8 +221,16 @@ class JsonOutput:
         more = {"dead_letters": done.dead_letters, "stream_begun": done.begun}
         self._print({**fields, "written": written, "known": done.is_known, **more})
 
-    def job_event(self, event: str, kind: str, site: str, log: str | None = None) -> None:
-        self._event(event, {"job": kind, "site": site, **({"log": log} if log else {})})
+    def job_event(
+        self, event: str, kind: str, site: str, logs: Mapping[str, str] | None = None
+    ) -> None:
+        self._event(event, {"job": kind, "site": site, **(logs or {})})
+
+    work_interval = LONG
+    """Seconds between two reports of the same work."""
+
+    def work_ended(self) -> None:
+        """Note that no long work is under way any more. The events of streams say so."""
 
     def work(self, work: Progress) -> None:
         now = milliseconds()
@@ -239,17 +252,19 @@ class JsonOutput:
         self._print({"event": event, "time": time, **fields})
 
     def _print(self, content: Mapping[str, Any]) -> None:
-        print(json.dumps(content), flush=True)
+        print(json.dumps({"v": OUTPUT_VERSION, **content}), flush=True)
 
 
 class TextOutput:
     """Lines and tables for people; errors on standard error."""
 
-    def __init__(self) -> None:
+    def __init__(self, log_format: Format = Format.TEXT) -> None:
+        self.log_format = log_format
         width = None if sys.stdout.isatty() else _PIPE_WIDTH
         self.console = Console(width=width, highlight=False, soft_wrap=True)
         self._causes: dict[str, dict[str, tuple[str, str]]] = {}
         """Stream -> what -> the cause as it was printed, and when."""
+        self._line = RenewedLine()
 
     def valid_topology(self, topology: Topology) -> None:
         streams = all_streams(topology)
@@ -526,13 +541,29 @@ class TextOutput:
             )
         self.console.print(Text(text))
 
-    def job_event(self, event: str, kind: str, site: str, log: str | None = None) -> None:
+    def job_event(
+        self, event: str, kind: str, site: str, logs: Mapping[str, str] | None = None
+    ) -> None:
+        log = logs.get("spark_log", logs.get("log")) if logs is not None else None
         where = f"; what Spark prints is in {log}" if log else ""
         line = (f"{_clock()} ", "dim"), f"{kind} at {site} {event}{where}"
+        self._line.clear()
         self.console.print(Text.assemble(*line))
 
+    @property
+    def work_interval(self) -> float:
+        """Seconds between two reports of the same work."""
+        return RENEWAL if self._line.is_possible() else LONG
+
     def work(self, work: Progress) -> None:
-        self._progress(describe_work(work, milliseconds()), is_held=False)
+        text = describe_work(work, milliseconds())
+        if self._line.is_possible():
+            self._line.show(f"{_clock()} {text}")
+        else:
+            self._progress(text, is_held=False)
+
+    def work_ended(self) -> None:
+        self._line.clear()
 
     def sender_progress(self, status: StreamStatus) -> None:
         remote = {f"held by {site}": why for site, why in status.remote_holds.items()}
@@ -550,7 +581,11 @@ class TextOutput:
         self._progress(describe_applied(shown), bool(status.held))
 
     def error(self, error: Exception) -> None:
-        print(f"spark-wan: {error}", file=sys.stderr, flush=True)
+        self._line.clear()
+        # Where the log has a JSON object per line, standard error has nothing else.
+        is_text = self.log_format is Format.TEXT
+        line = f"spark-wan: {error}" if is_text else messages.error_line(error)
+        print(line, file=sys.stderr, flush=True)
 
     def _whole_once(
         self, status: StreamStatus | TableStatus, **others: str | None
@@ -569,25 +604,57 @@ class TextOutput:
 
     def _progress(self, text: str, is_held: bool) -> None:
         style = "red" if is_held else ""
+        self._line.clear()
         self.console.print(Text.assemble((f"{_clock()} ", "dim"), (text, style)))
 
     def _print_status(self, view: StatusView) -> None:
         self.console.print(view, soft_wrap=not self.console.is_terminal)
 
 
+class RenewedLine:
+    """The last line of a terminal, on standard error, which is written again and again."""
+
+    def __init__(self) -> None:
+        self._is_shown = False
+
+    def is_possible(self) -> bool:
+        """Whether people look at it: both streams are a terminal, and no log is written to it."""
+        is_terminal = sys.stdout.isatty() and sys.stderr.isatty()
+        return is_terminal and not messages.is_on_standard_error()
+
+    def show(self, text: str) -> None:
+        """Write the line in place of the one before, as much of it as fits."""
+        columns = shutil.get_terminal_size().columns - 1
+        shown = "".join(each if each.isprintable() else "?" for each in text)[:columns]
+        self._write(f"\r{shown}\x1b[K")
+        self._is_shown = True
+
+    def clear(self) -> None:
+        """Take the line away, before anything else is printed."""
+        if self._is_shown:
+            self._write("\r\x1b[K")
+            self._is_shown = False
+
+    def _write(self, text: str) -> None:
+        sys.stderr.write(text)
+        sys.stderr.flush()
+
+
 Output = JsonOutput | TextOutput
 """One method for each thing that a command prints."""
 
 
-def open_output(format: Format) -> Output:
-    return JsonOutput() if format is Format.JSON else TextOutput()
+def open_output(format: Format, log_format: Format = Format.TEXT) -> Output:
+    return JsonOutput() if format is Format.JSON else TextOutput(log_format)
 
 
 @contextmanager
-def reporting_errors(format: Format, code: int = 1) -> Iterator[Output]:
+def reporting_errors(
+    format: Format, code: int = 1, log_format: Format = Format.TEXT
+) -> Iterator[Output]:
     """Yield the output of a command. A WanError, or a machine without Spark, ends the command with
-    one message and this exit code."""
-    out = open_output(format)
+    one message and this exit code. ``log_format``: that of standard error."""
+    out = open_output(format, log_format)
     try:
         yield out
     except WanError as error:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from spark_wan.control.enforce import Enforcer
 from spark_wan.errors import WanError
+from spark_wan.messages import message_log
 from spark_wan.runtime.scheduler import Activity, Next
 from spark_wan.state.control import ControlLog
 from spark_wan.topology.model import Site, Topology
@@ -20,7 +21,7 @@ from spark_wan.wire.control import Control, Rule, Scope, WantedEnd
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-log = logging.getLogger(__name__)
+log = message_log(__name__)
 
 CONTROL_INTERVAL = 5.0
 """Seconds between looks at the control log. One costs a request to the state."""
@@ -75,6 +76,9 @@ class ControlKeeper(Activity):
                 control.sender or "any",
                 control.table or "any",
                 control.by,
+                event="control-request",
+                site=self.site.name,
+                table=control.table,
             )
 
     def enforce(self) -> None:
@@ -85,7 +89,15 @@ class ControlKeeper(Activity):
             self._refused = False
         except WanError as error:
             level = logging.DEBUG if self._refused else logging.WARNING
-            log.log(level, "%s: %s", self.name, error)
+            log.log(
+                level,
+                "%s: %s",
+                self.name,
+                error,
+                event="control-not-kept",
+                site=self.site.name,
+                cause=str(error),
+            )
             self._refused, self._compared = True, None
 
     def check_known(self) -> None:

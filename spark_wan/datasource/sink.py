@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import logging
 import time
 import uuid
 from collections.abc import Iterator
@@ -33,6 +32,7 @@ from spark_wan.errors import WanError
 from spark_wan.events.columns import check_columns, check_keys
 from spark_wan.log.stream_log import StreamLog
 from spark_wan.log.writer import remove_unnamed
+from spark_wan.messages import message_log
 from spark_wan.sender.ack_timeouts import AckTimeouts
 from spark_wan.sender.acks import AckManager
 from spark_wan.sender.record import record_write
@@ -42,7 +42,7 @@ from spark_wan.steps import run
 from spark_wan.units import milliseconds
 from spark_wan.wire.manifest import EVENTS, Manifest
 
-log = logging.getLogger(__name__)
+log = message_log(__name__)
 
 POLL_INTERVAL = 0.2
 """Seconds between polls of the acks while ``commit()`` waits."""
@@ -169,7 +169,14 @@ class EventsSink:
                 sweep.run_when_due()
             except WanError as error:
                 cause = str(error)
-                log.warning("%s: cannot collect its acks: %s", options.stream, cause)
+                log.warning(
+                    "%s: cannot collect its acks: %s",
+                    options.stream,
+                    cause,
+                    event="acks-not-collected",
+                    stream=options.stream,
+                    cause=cause,
+                )
             if waits_for is None or timeouts.ends_wait(waits_for):
                 break
             if is_paused:

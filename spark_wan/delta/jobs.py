@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -10,13 +9,14 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from spark_wan.delta.sessions import is_connect
+from spark_wan.messages import message_log
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
     from pyspark.sql import DataFrame
 
 
-log = logging.getLogger(__name__)
+log = message_log(__name__)
 
 
 @contextmanager

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import os
 import time
 from collections.abc import Iterator, Mapping
@@ -15,12 +14,13 @@ from obstore.exceptions import BaseError
 
 from spark_wan.channels.object_store import open_store
 from spark_wan.delta.tables import table_detail
+from spark_wan.messages import message_log
 from spark_wan.topology.values import is_path
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-log = logging.getLogger(__name__)
+log = message_log(__name__)
 
 IDENTITY_INTERVAL = 60.0
 """Seconds between checks that the newest commit in an object store is still the same one."""
@@ -62,7 +62,12 @@ class LogFiles:
                 identity = self._remote_identity(version, afresh)
                 newer = self._head(version + 1) is not None
             except (BaseError, OSError, ValueError, TypeError) as error:
-                log.info("%s: its log is not visible without Spark: %s", self._location, error)
+                log.info(
+                    "%s: its log is not visible without Spark: %s",
+                    self._location,
+                    error,
+                    event="files-unreadable",
+                )
                 self._blind_until = time.monotonic() + BLIND_INTERVAL
                 return None
         if identity is None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Mapping
@@ -12,12 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 from spark_wan.delta.settings import FIXED, is_taken_over
 from spark_wan.errors import SessionLostError
+from spark_wan.messages import message_log
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-log = logging.getLogger(__name__)
+log = message_log(__name__)
 
 
 def is_connect(spark: SparkSession) -> bool:

@@ -24,6 +24,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from spark_wan.errors import WanError, install_command
+from spark_wan.version import OUTPUT_VERSION
 
 MARKER = ".spark_wan_demo"
 SITES = {
@@ -96,7 +97,7 @@ def run_demo(
     ):
         summary = demo.run()
     if as_json:
-        print(json.dumps(asdict(summary)))
+        print(json.dumps({"v": OUTPUT_VERSION, **asdict(summary)}))
     else:
         display.print_summary(summary)
     return summary.equal

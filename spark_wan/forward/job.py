@@ -7,7 +7,6 @@ trims.
 
 from __future__ import annotations
 
-import logging
 import threading
 from dataclasses import dataclass
 from functools import partial
@@ -16,12 +15,13 @@ from typing import TYPE_CHECKING
 from spark_wan.apply.site_ack import SiteAck
 from spark_wan.channels.registry import open_channel
 from spark_wan.delta.sessions import CurrentSession
-from spark_wan.errors import ChannelError, StoppedError, WanError, may_pass
+from spark_wan.errors import UNEXPECTED, ChannelError, StoppedError, WanError, may_pass
 from spark_wan.forward.forwarder import Forwarder
 from spark_wan.forward.forwarding import Forwarding
 from spark_wan.log.ack_watch import AckWatch
 from spark_wan.log.heart import Heart
 from spark_wan.log.stream_log import StreamLog
+from spark_wan.messages import message_log
 from spark_wan.runtime.hold import Hold
 from spark_wan.runtime.pace import Pace
 from spark_wan.runtime.scheduler import (
@@ -49,7 +49,7 @@ from spark_wan.units import milliseconds
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-log = logging.getLogger(__name__)
+log = message_log(__name__)
 
 FIRST_RETRY = 1.0
 """Seconds until a held forwarding is retried for the first time."""
@@ -58,6 +58,8 @@ FIRST_RETRY = 1.0
 @dataclass(eq=False)
 class ForwardedStream(Activity):
     """An inbound stream that a sender of this site forwards."""
+
+    kind = "stream"
 
     job: Job
     forwarder: Forwarder
@@ -99,8 +101,15 @@ class ForwardedStream(Activity):
         except WanError as error:
             cause, passes = str(error), may_pass(error)
         except Exception as error:
-            log.exception("%s: unexpected error", self.name)
-            cause, passes = f"{self.name}: {type(error).__name__}: {error}", may_pass(error)
+            log.exception(
+                "%s: unexpected error",
+                self.name,
+                event="unexpected-error",
+                stream=self.name,
+                what_to_do=UNEXPECTED,
+            )
+            passes = may_pass(error)
+            cause = f"{self.name}: {type(error).__name__}: {error}"
         if self.forwarder.left:
             self.forwarding.is_due = True
         self._count()
@@ -125,7 +134,14 @@ class ForwardedStream(Activity):
         if hold is None:
             return Next(0.0)
         if is_new:
-            log.error("%s: not forwarded: %s", self.name, cause)
+            log.error(
+                "%s: not forwarded: %s",
+                self.name,
+                cause,
+                event="held",
+                stream=self.name,
+                cause=cause,
+            )
         if self.available_now:
             return None
         self.forwarding.is_due = True
@@ -137,7 +153,14 @@ class ForwardedStream(Activity):
             return
         status.epochs, status.events = counts.epochs, counts.events
         status.batches, status.bytes = counts.batches, counts.bytes
-        log.info("%s: forwarded through epoch %d", self.name, self.forwarding.through)
+        log.info(
+            "%s: forwarded through epoch %d",
+            self.name,
+            self.forwarding.through,
+            event="forwarded",
+            stream=self.name,
+            epoch=self.forwarding.through,
+        )
         self.scheduler.wake(self.acks)
 
 

@@ -8,7 +8,6 @@ on the history must be read. The newest mark says how far the whole table is (de
 
 from __future__ import annotations
 
-import logging
 import time
 import uuid
 from collections.abc import Callable, Sequence
@@ -31,11 +30,12 @@ from spark_wan.ledger.applied_columns import AppliedColumns
 from spark_wan.ledger.event_ids import check_event_ids, lost_applies
 from spark_wan.ledger.interfaces import LedgerStore, TargetHistory, transaction_name
 from spark_wan.ledger.total import Total, sorted_rows
+from spark_wan.messages import message_log
 from spark_wan.wire.decisions import NO_RESTORE
 from spark_wan.wire.ledger import HistoryPosition, LedgerRow, Summary
 from spark_wan.wire.mark import AppliedStream, Mark, read_mark
 
-log = logging.getLogger(__name__)
+log = message_log(__name__)
 
 
 @dataclass(frozen=True)
@@ -556,6 +556,10 @@ class Ledger(Total):
                     self.table,
                     len(lost),
                     len(recovered),
+                    event="marks-recovered",
+                    table=self.table,
+                    what_to_do="They are recorded again. Find out who restores or changes the "
+                    "ledger: event IDs and dead letters are nowhere else.",
                 )
                 self.store.append(self.table, recovered)
                 return True

@@ -11,7 +11,6 @@ ledger's folders.
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -30,10 +29,11 @@ from spark_wan.ledger.applied_ids import AppliedEventIds
 from spark_wan.ledger.folding import LEAST_MARKS, fold
 from spark_wan.ledger.store import DeltaLedgerStore
 from spark_wan.ledger.tables import LedgerTables
+from spark_wan.messages import message_log
 from spark_wan.runtime.scheduler import Activity, Found, Lane, Next, Turn
 from spark_wan.steps import run
 
-log = logging.getLogger(__name__)
+log = message_log(__name__)
 
 FIRST_INTERVAL = 300.0
 """Seconds from the start of a process to its first run."""
@@ -174,4 +174,8 @@ class LedgerMaintenance(Activity):
                 self.site,
                 what,
                 error_text(error),
+                event="ledger-not-maintained",
+                site=self.site,
+                what_to_do="The ledger grows until then. If this stays, check that the receiver "
+                "may write to the site's state.",
             )

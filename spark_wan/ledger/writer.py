@@ -7,7 +7,6 @@ acks. While no other work waits for a worker, its mark is written at once.
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from dataclasses import dataclass, field
@@ -18,12 +17,13 @@ from spark_wan.delta.sessions import CurrentSession
 from spark_wan.ledger.ledger import Ledger
 from spark_wan.ledger.store import DeltaLedgerStore
 from spark_wan.ledger.tables import LedgerTables
+from spark_wan.messages import message_log
 from spark_wan.runtime.scheduler import UNTIL_WOKEN, Activity, Found, Next, Scheduler, Turn
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-log = logging.getLogger(__name__)
+log = message_log(__name__)
 
 LONGEST_WAIT = 3.0
 """Longest time in seconds for which marks wait for others, and for a worker."""
@@ -82,7 +82,12 @@ class LedgerWriter(Activity):
         try:
             DeltaLedgerStore(LedgerTables(CurrentSession(spark), self.state)).append_all(rows)
         except Exception as error:
-            log.info("%d marks could not be written together: %s", len(rows), error_text(error))
+            log.info(
+                "%d marks could not be written together, so each table writes its own: %s",
+                len(rows),
+                error_text(error),
+                event="marks-not-written",
+            )
         else:
             for ledger in taken.values():
                 ledger.written()

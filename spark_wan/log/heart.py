@@ -12,9 +12,10 @@ from dataclasses import dataclass, field, replace
 from spark_wan.channels.base import Channel
 from spark_wan.errors import WanError
 from spark_wan.log.notes import heartbeat, put_heartbeat
+from spark_wan.messages import message_log
 from spark_wan.wire.heartbeat import Heartbeat
 
-log = logging.getLogger(__name__)
+log = message_log(__name__)
 
 EVERY = 60_000
 """Milliseconds between heartbeats."""
@@ -69,7 +70,16 @@ class Heart:
                 self._refused = False
             except WanError as error:
                 level = logging.DEBUG if self._refused else logging.WARNING
-                log.log(level, "%s: the heartbeat is not written: %s", self.channel.url, error)
+                log.log(
+                    level,
+                    "%s: the heartbeat is not written: %s",
+                    self.channel.url,
+                    error,
+                    event="heartbeat-refused",
+                    channel=self.channel.url,
+                    cause=str(error),
+                    what_to_do="Let this job write heartbeats/ in the channel. It goes on without.",
+                )
                 self._refused = True
 
     def stop(self, is_late: Callable[[], bool] = lambda: False) -> None:

@@ -6,7 +6,6 @@ epoch after the one that was read. A writer that loses the race reloads the log 
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -23,12 +22,13 @@ from spark_wan.errors import (
 )
 from spark_wan.log import notes
 from spark_wan.log.trust import NO_KEYS, StreamTrust
+from spark_wan.messages import message_log
 from spark_wan.wire.ack import Ack
 from spark_wan.wire.manifest import MAX_MANIFEST_BYTES, Manifest, fingerprint
 from spark_wan.wire.names import is_safe, shown
 from spark_wan.wire.refused import RefusedEvents
 
-log = logging.getLogger(__name__)
+log = message_log(__name__)
 
 CACHED_MANIFESTS = 16
 """Number of manifests that a log keeps in memory."""
@@ -356,7 +356,16 @@ class StreamLog:
             notes.put_head(self.channel, self.stream, manifest.epoch, data)
         except ChannelError as error:
             # The manifest is there. The ack manager writes the head, or readers list the log.
-            log.warning("%s: epoch %d is appended, but %s", self.stream, manifest.epoch, error)
+            log.warning(
+                "%s: epoch %d is appended, but %s",
+                self.stream,
+                manifest.epoch,
+                error,
+                event="head-not-written",
+                stream=self.stream,
+                epoch=manifest.epoch,
+                cause=str(error),
+            )
         else:
             self.told = manifest.log_id, manifest.epoch
 

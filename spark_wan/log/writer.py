@@ -26,7 +26,6 @@ A crash between any two of them changes nothing: the log alone says how far it w
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -38,12 +37,13 @@ from spark_wan.events.columns import fingerprint
 from spark_wan.log.frame_age import STALE_AGE, are_safe, are_there
 from spark_wan.log.lost_logs import LogEnd, NewLog, check_acks, check_log
 from spark_wan.log.stream_log import StreamLog
+from spark_wan.messages import message_log
 from spark_wan.steps import Steps
 from spark_wan.wire.checkpoint import SenderCheckpoint
 from spark_wan.wire.frame import FrameHeader, FrameRef
 from spark_wan.wire.manifest import CAPTURE, Manifest
 
-logger = logging.getLogger(__name__)
+logger = message_log(__name__)
 
 T = TypeVar("T")
 
@@ -120,7 +120,9 @@ class LogWriter:
             try:
                 return (yield from path())
             except EndMovedError as error:
-                logger.info("%s; planning again", error)
+                logger.info(
+                    "%s; planning again", error, event="planned-again", stream=self.log.stream
+                )
             except (ManifestExists, StaleWriteError) as error:
                 if self.keeps_frames and isinstance(error, StaleWriteError):
                     raise

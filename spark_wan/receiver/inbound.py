@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from spark_wan.channels.base import Channel
 from spark_wan.errors import ChannelError
 from spark_wan.log.heart import Heart
+from spark_wan.messages import message_log
 from spark_wan.receiver.channel_streams import ChannelStreams
 from spark_wan.receiver.record import ReceiverRecordKeeper
 from spark_wan.receiver.table import InboundTable
@@ -20,7 +21,7 @@ from spark_wan.runtime.scheduler import Activity, Next, Scheduler, Turn
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-log = logging.getLogger(__name__)
+log = message_log(__name__)
 
 UNREACHABLE_INTERVAL = 1.0
 """Shortest wait, in seconds, before a channel that does not answer is listed again."""
@@ -55,6 +56,8 @@ class InboundTables:
 class InboundChannel(Activity):
     """An inbound channel of a running receiver."""
 
+    kind = "channel"
+
     channel: Channel
     streams: ChannelStreams
     tables: InboundTables
@@ -81,19 +84,31 @@ class InboundChannel(Activity):
 
     def look(self, spark: SparkSession) -> Turn:
         """List the channel, and give each table its streams that are due."""
+        answered = self.streams.answers
         try:
             due = self.streams.due(self.channel)
         except ChannelError as error:
             if self.available_now:
                 raise
-            log.warning("%s", error)
+            log.log(
+                logging.WARNING if answered else logging.DEBUG,  # once, not at each look
+                "channel %s: nothing is received through it now: %s",
+                self.name,
+                error,
+                event="channel-held",
+                channel=self.name,
+                cause=str(error),
+            )
             self._cut_off()
             return Next(max(UNREACHABLE_INTERVAL, self.pace.wait()))
         if self.streams.is_empty and not self._waits:
             log.warning(
-                "channel %s: nothing has been sent through it yet; waiting. If a sender says that "
-                "it has sent something, its topology has another channel: compare the URLs.",
-                self.channel.url,
+                "channel %s: nothing has been sent through it yet; waiting.",
+                self.name,
+                event="channel-empty",
+                channel=self.name,
+                what_to_do="If a sender says that it has sent something, its topology has another "
+                "channel: compare the URLs.",
             )
         self._waits = self.streams.is_empty
         if due:

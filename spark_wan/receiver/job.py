@@ -26,6 +26,7 @@ from spark_wan.runtime.first_looks import FirstLooks
 from spark_wan.runtime.handle import JobHandle
 from spark_wan.runtime.pace import Pace
 from spark_wan.runtime.scheduler import Job
+from spark_wan.runtime.start import say_started
 from spark_wan.sender.copies import CopiesNow, OutboundCopies
 from spark_wan.sender.outbound_channel import note_stop
 from spark_wan.sync.automatic import SiteNeed, Synchronizer
@@ -128,6 +129,7 @@ class Receiver:
             grace=STOP_WAIT,
             available_now=available_now,
             copies=self.site.max_copies,
+            site=self.site.name,
         )
         # A run with available_now has to end: there each table writes its marks alone.
         writer = None if available_now else LedgerWriter(self.site.state, handle.scheduler)
@@ -169,6 +171,20 @@ class Receiver:
         control = [ControlKeeper(self.topology, self.site)] if self._forwards() else []
         for keeper in control:
             keeper.enforce()  # what is forwarded may be paused
+        say_started(
+            "receiver",
+            self.site,
+            self._inbound(),
+            self.senders,
+            [table for table in self.topology.tables.values() if self.site.name in table.at],
+            spark=self.spark.version,
+            options={
+                "receive_interval": self.interval,
+                "receive_parallel": self.parallel,
+                "receive_max_bytes": self.max_bytes,
+                "idle_interval": self.idle_interval,
+            },
+        )
         if writer is None:
             handle.begin([*channels, *map(CopiesNow, copies)])
         else:
@@ -182,6 +198,15 @@ class Receiver:
             maintenance = self._maintenance(handle)
             handle.begin([*channels, writer, maintenance, requests, *control], last=last)
         return handle
+
+    def _inbound(self) -> list[str]:
+        """Return the streams that come to the site, by the topology."""
+        senders = {each.name for each in self.senders}
+        return [
+            each.name
+            for each in all_streams(self.topology)
+            if self.site.name in each.addressees and each.sender.name in senders
+        ]
 
     def _forwards(self) -> bool:
         """Whether the site forwards anything."""

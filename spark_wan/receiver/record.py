@@ -15,12 +15,13 @@ from typing import Any
 from spark_wan.channels.base import Channel
 from spark_wan.errors import WanError
 from spark_wan.log.notes import put_receiver_record, receiver_record
+from spark_wan.messages import message_log
 from spark_wan.runtime.progress import LONG, long_work
 from spark_wan.sender.record import NEXT_WITHIN, RECORD_INTERVAL, REFUSED_INTERVAL
 from spark_wan.wire.receiver_record import ReceiverRecord
 from spark_wan.wire.records import LongWork
 
-log = logging.getLogger(__name__)
+log = message_log(__name__)
 
 COUNTED = ("epochs", "events", "duplicates", "dead_letters", "local_commits")
 """The counters in a record, called as in the status of a stream."""
@@ -71,7 +72,15 @@ class ReceiverRecordKeeper:
             put_receiver_record(self.channel, record)
         except WanError as error:
             level = logging.DEBUG if self._refused else logging.WARNING
-            log.log(level, "%s: the receiver's record is not written: %s", self.stream, error)
+            log.log(
+                level,
+                "%s: the receiver's record is not written: %s",
+                self.stream,
+                error,
+                event="record-not-written",
+                stream=self.stream,
+                cause=str(error),
+            )
             self._refused, self._next_at = True, now + REFUSED_INTERVAL
             return
         self._record, self._written, self._refused = record, True, False

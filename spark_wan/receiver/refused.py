@@ -6,7 +6,6 @@ and holds nothing up.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -15,13 +14,14 @@ from spark_wan.ledger.dead_letters import counts
 from spark_wan.ledger.ledger import Ledger
 from spark_wan.ledger.store import DeltaLedgerStore
 from spark_wan.log.stream_log import StreamLog
+from spark_wan.messages import message_log
 from spark_wan.state.handled import HandledLetters
 from spark_wan.sync.letters import done_about
 from spark_wan.topology.model import copied_stream
 from spark_wan.wire.ledger import DeadLetter
 from spark_wan.wire.refused import RefusedEvents
 
-log = logging.getLogger(__name__)
+log = message_log(__name__)
 
 MOST_LETTERS = 1_000
 """Number of the newest dead letters of a table that are looked at. Of older ones only the ledger
@@ -50,11 +50,14 @@ class RefusedReporter:
             )
         except WanError as error:
             log.warning(
-                "%s: the sender is not told which events could not be applied: %s. The dead "
-                "letters of this site have them: `spark-wan dead-letters list --site %s`.",
+                "%s: the sender is not told which events could not be applied: %s",
                 self.log.stream,
                 error,
-                self.site,
+                event="not-told",
+                stream=self.log.stream,
+                cause=str(error),
+                what_to_do="The dead letters of this site have them: `spark-wan dead-letters list "
+                f"--site {self.site}`.",
             )
 
     def _open(self) -> list[DeadLetter]:

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from spark_wan.channels.base import Version
 from spark_wan.errors import ChannelError, WanError
+from spark_wan.messages import message_log
 from spark_wan.runtime.scheduler import Activity, Next, Turn
 from spark_wan.sync.automatic import Synchronizer
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-log = logging.getLogger(__name__)
+log = message_log(__name__)
 
 INTERVAL = 10.0
 """Longest wait, in seconds, between looks at open requests."""
@@ -48,7 +48,14 @@ class OpenRequests(Activity):
             except ChannelError as error:
                 log.debug("%s: %s", stream, error)  # its channel says so
             except WanError as error:
-                log.warning("%s: %s", stream, error)
+                log.warning(
+                    "%s: %s",
+                    stream,
+                    error,
+                    event="request-unreadable",
+                    stream=stream,
+                    cause=str(error),
+                )
             else:
                 if not is_open:
                     self._ended[stream] = acks[stream]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 import zlib
@@ -15,13 +14,14 @@ from spark_wan.apply.site_ack import SiteAck
 from spark_wan.apply.take import CopyTaker
 from spark_wan.forward.forwarding import Forwarding
 from spark_wan.log.listing import Announced, Listing
+from spark_wan.messages import message_log
 from spark_wan.receiver.record import COUNTED, ReceiverRecordKeeper
 from spark_wan.runtime.hold import Hold, next_wait
 from spark_wan.units import milliseconds
 from spark_wan.wire.ack import Ack
 from spark_wan.wire.manifest import Manifest
 
-log = logging.getLogger(__name__)
+log = message_log(__name__)
 
 FIRST_RETRY = 10.0
 """Seconds until a held stream is retried for the first time."""
@@ -96,6 +96,8 @@ class InboundStream:
     """Its forwarding, one for each sender of this site that the table is attached to."""
     paused: bool = False
     """Whether nothing of it is to be taken, by the last listing of the channel."""
+    ended: bool = False
+    """Whether it was said that everything through its end is applied."""
     given: Listing | None = None
     """The listing that its table has, or works on."""
     done: Done | None = None
@@ -121,7 +123,17 @@ class InboundStream:
         status = self.report()
         if status.held != cause:
             where = f" at epoch {epoch}" if epoch is not None else ""
-            log.error("%s: held%s: %s", self.name, where, cause)
+            log.error(
+                "%s: held%s: %s",
+                self.name,
+                where,
+                cause,
+                event="held",
+                stream=self.name,
+                table=self.table,
+                epoch=epoch,
+                cause=cause,
+            )
         status.held = cause
         if listing is not None:
             at = listing.newest if epoch is None else epoch
@@ -158,7 +170,18 @@ class InboundStream:
         """Note that nothing holds the stream any more."""
         self.held = None
         if self.status is not None:
+            self._say_released(self.status)
             self.status.held = None
+
+    def _say_released(self, status: TableStatus) -> None:
+        if status.held is not None:
+            log.info(
+                "%s: no longer held",
+                self.name,
+                event="released",
+                stream=self.name,
+                table=self.table,
+            )
 
     def is_done(self, listing: Listing) -> bool:
         """Whether nothing is left to do for what was listed, and its table has nothing to do."""
@@ -198,6 +221,7 @@ class InboundStream:
         status.local_commits = local_commits
         status.needs = result.needs
         if result.cause is None:
+            self._say_released(status)
             status.held = None
         if result.epochs:
             log.info(
@@ -205,10 +229,65 @@ class InboundStream:
                 self.name,
                 result.applied,
                 result.events,
+                event="applied",
+                stream=self.name,
+                table=self.table,
+                epoch=result.applied,
+                rows=result.events,
             )
+        if result.cause is None and not result.again:
+            self._note_end(result)
+
+    def _note_end(self, result: ApplyResult) -> None:
+        """Say that everything through the end of the stream is applied, or that it goes on."""
+        if result.plan.ends and not self.ended:
+            log.info(
+                "%s: everything through its end, epoch %d, is applied. Nothing follows until it is "
+                "resumed",
+                self.name,
+                result.applied,
+                event="ended",
+                stream=self.name,
+                table=self.table,
+                epoch=result.applied,
+            )
+            self.ended = True
+        elif self.ended and result.epochs and not result.plan.ends:
+            log.info(
+                "%s: goes on behind its end",
+                self.name,
+                event="resumed",
+                stream=self.name,
+                table=self.table,
+            )
+            self.ended = False
+
+    @property
+    def _applied(self) -> int:
+        return self.status.applied if self.status is not None else 0
 
     def pause(self, paused: bool) -> None:
         """Note whether nothing of the stream is to be taken."""
+        if paused and not self.paused:
+            log.info(
+                "%s: paused. Nothing behind epoch %d is taken until it is resumed",
+                self.name,
+                self._applied,
+                event="paused",
+                stream=self.name,
+                table=self.table,
+                epoch=self._applied,
+            )
+        elif self.paused and not paused:
+            log.info(
+                "%s: resumed behind epoch %d",
+                self.name,
+                self._applied,
+                event="resumed",
+                stream=self.name,
+                table=self.table,
+                epoch=self._applied,
+            )
         self.paused = paused
         for each in self.forwards:
             each.pause(paused)

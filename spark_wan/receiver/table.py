@@ -6,7 +6,6 @@ and the ledger say what to apply; a listing only says that there may be somethin
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections.abc import Generator, Sequence
@@ -20,7 +19,7 @@ from spark_wan.apply.take import CopyTaker
 from spark_wan.delta.commits import record_after
 from spark_wan.delta.errors import ErrorKind, error_text
 from spark_wan.delta.sessions import CurrentSession, lost_session
-from spark_wan.errors import ChannelError, LedgerError, StoppedError, WanError
+from spark_wan.errors import UNEXPECTED, ChannelError, LedgerError, StoppedError, WanError
 from spark_wan.ledger.folding import LEAST_MARKS
 from spark_wan.ledger.ledger import Ledger
 from spark_wan.ledger.maintenance import LedgerMaintenance
@@ -29,6 +28,7 @@ from spark_wan.ledger.tables import LedgerTables
 from spark_wan.ledger.writer import LedgerWriter
 from spark_wan.log.listing import Listing
 from spark_wan.log.stream_log import StreamLog
+from spark_wan.messages import message_log
 from spark_wan.receiver.refused import RefusedReporter
 from spark_wan.receiver.stream import Done, Due, InboundStream
 from spark_wan.runtime.first_looks import RETRY, FirstLooks
@@ -45,7 +45,7 @@ from spark_wan.wire.decisions import Decisions
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-log = logging.getLogger(__name__)
+log = message_log(__name__)
 
 READ_INTERVAL = 3_600.0
 """Seconds between looks at a target while a channel is out of reach, or paused."""
@@ -57,6 +57,8 @@ _Work = Generator[None, None, None]
 @dataclass(eq=False)
 class InboundTable(Activity):
     """A table of a running receiver."""
+
+    kind = "table"
 
     job: Job
     site: Site
@@ -282,7 +284,14 @@ class InboundTable(Activity):
             if lost is not None:
                 raise lost from error
             if not ErrorKind.CANCELLED.matches(error):
-                log.exception("%s: unexpected error", stream.name)
+                log.exception(
+                    "%s: unexpected error",
+                    stream.name,
+                    event="unexpected-error",
+                    stream=stream.name,
+                    table=applier.table,
+                    what_to_do=UNEXPECTED,
+                )
                 return applier.unexpected(f"{applier.table}: {error_text(error)}")
             if self.available_now:
                 raise StoppedError(

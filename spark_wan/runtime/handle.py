@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from spark_wan.channels.base import close_channels
 from spark_wan.errors import SessionLostError, StoppedError, StreamsHeldError, WanError
+from spark_wan.messages import at_site, message_log
+from spark_wan.runtime.progress import in_log
 from spark_wan.runtime.scheduler import Activity, Next, Scheduler
-from spark_wan.runtime.sessions import ThreadSessions
+from spark_wan.runtime.sessions import Session, ThreadSessions
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-log = logging.getLogger(__name__)
+log = message_log(__name__)
 
 POLL_INTERVAL = 0.2
 """Seconds between checks whether the job has ended."""
@@ -31,6 +32,8 @@ class Status(Protocol):
     stream: str
     table: str
     held: str | None
+    epochs: int
+    events: int
 
     def __init__(self, stream: str, table: str) -> None: ...
 
@@ -46,6 +49,7 @@ class JobHandle(Generic[S]):
     Args:
         spark: The user's session.
         name: Of the job, for its threads.
+        site: Where it runs.
         parallel: Maximum number of tables that are worked on at once.
         status: Returns the status of each stream.
         grace: Seconds that a stop leaves to running work before it cancels its Spark jobs.
@@ -63,18 +67,30 @@ class JobHandle(Generic[S]):
         grace: float = 0.0,
         available_now: bool = False,
         copies: int = 1,
+        site: str = "",
     ) -> None:
         self._name = name
+        self._site = site
         self._status = status
         self._grace = grace
         self._available_now = available_now
         self._stop = threading.Event()
+        self._told_stop = False
         self._errors: list[BaseException] = []
         self._last: Callable[[SparkSession], None] | None = None
         self.gives_way = False
         """Whether it was stopped for another job, which goes on in its place."""
         self.sessions = ThreadSessions(spark, f"{name}-{id(self):x}", self._end_with)
-        self.scheduler = Scheduler(self.sessions.thread, parallel, self._ended, copies)
+        self.scheduler = Scheduler(self._thread, parallel, self._ended, copies)
+
+    def _thread(self, name: str, run: Callable[[Session], None]) -> threading.Thread:
+        """Return a thread with a session of its own, whose messages name the site."""
+
+        def run_at_site(session: Session) -> None:
+            with at_site(self._site):
+                run(session)
+
+        return self.sessions.thread(name, run_at_site)
 
     @property
     def is_active(self) -> bool:
@@ -129,20 +145,62 @@ class JobHandle(Generic[S]):
         ``gives_way``: another job goes on in its place at once, so the status is not to say that
         this one was stopped."""
         self.gives_way = gives_way
+        began, is_first = time.monotonic(), not self._told_stop
+        at_work = self.scheduler.at_work
+        if is_first:
+            self._say_stopping(at_work)
+        self._told_stop = True
         self._stop.set()
         self.scheduler.stop()
-        self._wait_for(self.scheduler.join, lambda: self.is_active)
+        cancelled = self._wait_for(self.scheduler.join, lambda: self.is_active)
         last, self._last = self._last, None
         if gives_way:
             self._last = last  # to be done again, should nothing take its place
         if last is not None and self.sessions.lost() is None:
             self._do_last(last)
+        if is_first:
+            # A look that was cancelled is no work.
+            self._say_stopped(time.monotonic() - began, cancelled and bool(at_work))
         _begun.discard(self)
         if not any(job.is_active for job in [*_begun]):
             close_channels()
 
+    def _say_stopping(self, at_work: Sequence[str]) -> None:
+        log.info(
+            "%s of site %s stops. At work: %s%s",
+            self._name,
+            self._site,
+            ", ".join(at_work) or "nothing",
+            f". It has {self._grace:g} s to end, then its Spark jobs are cancelled"
+            if at_work
+            else "",
+            event="stopping",
+            site=self._site,
+            streams=at_work,
+        )
+
+    def _say_stopped(self, seconds: float, cancelled: bool) -> None:
+        statuses = self.status()
+        log.info(
+            "%s of site %s has stopped after %.1f s%s. Since its start: %d epochs, %d events; %d "
+            "streams are held",
+            self._name,
+            self._site,
+            seconds,
+            "; unfinished work was cancelled, and is done again after the next start"
+            if cancelled
+            else "",
+            sum(status.epochs for status in statuses),
+            sum(status.events for status in statuses),
+            sum(status.held is not None for status in statuses),
+            event="stopped",
+            site=self._site,
+            rows=sum(status.events for status in statuses),
+            seconds=round(seconds, 3),
+        )
+
     def _do_last(self, last: Callable[[SparkSession], None]) -> None:
-        thread = self.sessions.thread("wan-last", lambda session: last(session()))
+        thread = self._thread("wan-last", lambda session: last(session()))
         try:
             thread.start()
         except Exception:
@@ -151,12 +209,15 @@ class JobHandle(Generic[S]):
             return  # the session has ended right now
         self._wait_for(thread.join, thread.is_alive)
 
-    def _wait_for(self, join: Callable[[float], object], goes_on: Callable[[], bool]) -> None:
-        """Wait until something ends; once the grace is over, cancel its Spark jobs."""
+    def _wait_for(self, join: Callable[[float], object], goes_on: Callable[[], bool]) -> bool:
+        """Wait until something ends; once the grace is over, cancel its Spark jobs. Return whether
+        that was needed."""
         join(self._grace)
+        cancelled = goes_on()
         while goes_on():
             self.sessions.interrupt()
             join(POLL_INTERVAL)
+        return cancelled
 
     def begin(
         self,
@@ -170,6 +231,7 @@ class JobHandle(Generic[S]):
             self.scheduler.add(activity)
         if not self._available_now:
             self.scheduler.add(_SessionWatch(self.sessions))
+            self.scheduler.add(_WorkLog())
         _begun.add(self)
         self.scheduler.begin()
 
@@ -182,16 +244,43 @@ class JobHandle(Generic[S]):
             self._end_with(lost)
             return
         if not isinstance(error, WanError):
-            log.error("%s: ended by an unexpected error", activity.name, exc_info=error)
+            log.error(
+                "%s: ended by an unexpected error",
+                activity.name,
+                exc_info=error,
+                event="crashed",
+                site=self._site,
+                **activity.subject(),
+                what_to_do="The job goes on without it. Start it again; if that does not help, "
+                "report the error with its stack.",
+            )
         self._errors.append(error)
 
     def _end_with(self, lost: SessionLostError) -> None:
         """End the job: no stream can go on without the session."""
         if not self._stop.is_set():
-            log.error("%s: %s", self._name, lost)
+            log.error(
+                "%s of site %s: %s",
+                self._name,
+                self._site,
+                lost,
+                event="session-lost",
+                site=self._site,
+                cause=str(lost),
+            )
             self._errors.append(lost)
             self._stop.set()
             self.scheduler.stop()
+
+
+class _WorkLog(Activity):
+    """Has work that takes long in the log."""
+
+    name = "long work"
+
+    def look(self, spark: SparkSession) -> Next:
+        in_log.poll()
+        return Next(SESSION_INTERVAL)
 
 
 class _SessionWatch(Activity):

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
+from spark_wan.messages import message_log
 from spark_wan.units import milliseconds
 from spark_wan.wire.records import LongWork
+
+log = message_log(__name__)
 
 LONG = 10.0
 """Seconds after which work is reported, and again so often."""
@@ -94,6 +98,69 @@ def under_way(
 def works() -> list[Work]:
     """Return the captures and applies of this process that are under way, the oldest first."""
     return [*_under_way]
+
+
+class WorkWatch:
+    """Reports work that takes long, now and then. Threads may share it.
+
+    Args:
+        report: Called with how far work is.
+        ended: Called once nothing that was reported is under way any more.
+        interval: Seconds between two reports of the same work.
+    """
+
+    def __init__(
+        self,
+        report: Callable[[Progress], None],
+        ended: Callable[[], None] = lambda: None,
+        interval: float = LONG,
+    ) -> None:
+        self._report, self._ended, self._interval = report, ended, interval
+        self._told: dict[Work, int] = {}
+        self._lock = threading.Lock()
+
+    def poll(self) -> None:
+        """Report what is due."""
+        with self._lock:
+            now, there = milliseconds(), works()
+            had_told = bool(self._told)
+            self._told = {work: at for work, at in self._told.items() if work in there}
+            for work in there:
+                told = self._told.get(work)
+                is_due = now - work.begun.began_ms >= LONG * 1000
+                if told is not None:
+                    is_due = now - told >= self._interval * 1000
+                if is_due:
+                    self._told[work] = now
+                    self._report(work.progress())
+            if had_told and not self._told:
+                self._ended()
+
+
+def log_work(work: Progress) -> None:
+    """Log how far work is."""
+    now = milliseconds()
+    rate = work.rate(now)
+    log.info(
+        "%s: %s %d rows, %s done",
+        work.stream,
+        work.work,
+        work.rows,
+        "an unknown share" if work.share is None else f"{work.share:.0%}",
+        event="work",
+        stream=work.stream,
+        site=work.site,
+        work=work.work,
+        rows=work.rows,
+        bytes=work.bytes,
+        share=work.share,
+        rows_per_s=None if rate is None else round(rate),
+        left_ms=work.left(now),
+    )
+
+
+in_log = WorkWatch(log_work)
+"""Has long work in the log. All jobs of the process share it, so each work is there once."""
 
 
 def share_of(work: str, stream: str) -> float | None:

@@ -19,7 +19,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from spark_wan.runtime.sessions import Session
 
@@ -89,6 +89,12 @@ class Activity(ABC):
 
     name: str
     """For logs and threads."""
+    kind: ClassVar[str | None] = None
+    """What has this name: a ``stream``, a ``table`` or a ``channel``. None: the job of a site."""
+
+    def subject(self) -> dict[str, Any]:
+        """Return what its messages are about, as fields (:mod:`spark_wan.messages`)."""
+        return {} if self.kind is None else {self.kind: self.name}
 
     @abstractmethod
     def look(self, spark: SparkSession) -> Turn:
@@ -167,6 +173,13 @@ class Scheduler:
         """The number of threads that are alive."""
         with self._lock:
             return sum(thread.is_alive() for thread in self._threads)
+
+    @property
+    def at_work(self) -> list[str]:
+        """The names of what workers are at, in the order in which they began."""
+        with self._lock:
+            since = [item for lane in self._lanes.values() for item in lane.since.items()]
+        return [entry.activity.name for entry, _ in sorted(since, key=lambda item: item[1])]
 
     @property
     def is_busy(self) -> bool:

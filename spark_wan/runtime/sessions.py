@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -18,11 +17,12 @@ from spark_wan.delta.sessions import (
     spark_thread,
 )
 from spark_wan.errors import SessionLostError
+from spark_wan.messages import message_log
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-log = logging.getLogger(__name__)
+log = message_log(__name__)
 
 Session = Callable[[], "SparkSession"]
 """Returns the session of the calling thread."""

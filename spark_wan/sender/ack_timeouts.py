@@ -15,19 +15,19 @@ again; once later acks meet the policy for it, the alert ends.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timezone
 
 from spark_wan.errors import OptionError
 from spark_wan.log.progress import lowest
+from spark_wan.messages import message_log
 from spark_wan.sender.acks import AckManager
 from spark_wan.topology.ack_policy import AckPolicy
 from spark_wan.topology.values import OnAckTimeout, parse_on_ack_timeout
 from spark_wan.wire.manifest import Manifest
 
-log = logging.getLogger(__name__)
+log = message_log(__name__)
 
 
 @dataclass(frozen=True)
@@ -136,7 +136,12 @@ class AckTimeouts:
         if alert is None:
             return
         if unmet is None or unmet.log_id != alert.log_id or unmet.epoch > alert.epoch:
-            log.info("%s: the ack policy is met again, or the log is another one", alert.stream)
+            log.info(
+                "%s: the ack policy is met again, or the log is another one",
+                alert.stream,
+                event="policy-met",
+                stream=alert.stream,
+            )
             self.alert = None
         elif unmet.epoch == alert.epoch:
             self.alert = unmet
@@ -149,7 +154,13 @@ class AckTimeouts:
     def _alert(self, timeout: AckTimeout) -> None:
         if self.alert is None:
             log.warning(
-                "%s: %s. It stays in the channel, and later acks count.", timeout.stream, timeout
+                "%s: %s. It stays in the channel, and later acks count.",
+                timeout.stream,
+                timeout,
+                event="policy-not-met",
+                stream=timeout.stream,
+                epoch=timeout.epoch,
+                what_to_do="Check that the receivers of the sites whose acks are missing run.",
             )
         self.alert = timeout
 

@@ -20,26 +20,26 @@ more sites since this ack manager began, the other sender knows more.
 
 from __future__ import annotations
 
-import logging
 import zlib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from itertools import chain, pairwise
 
-from spark_wan.errors import LogGapError, ManifestError, WanError
+from spark_wan.errors import SYNC, LogGapError, ManifestError, WanError
 from spark_wan.log.ack_watch import AckWatch
 from spark_wan.log.notes import announce, announced, last_pause, withdraw
 from spark_wan.log.progress import acked_through, is_about
 from spark_wan.log.stream_log import StreamLog, read_acks
 from spark_wan.log.writer import CheckpointStore
+from spark_wan.messages import message_log
 from spark_wan.steps import Steps
 from spark_wan.topology.ack_policy import AckPolicy
 from spark_wan.wire.ack import Ack
 from spark_wan.wire.checkpoint import PublishedState, SenderCheckpoint
 from spark_wan.wire.manifest import Manifest
 
-log = logging.getLogger(__name__)
+log = message_log(__name__)
 
 READ_AT_FIRST = 4
 """Number of manifests that are read to find those that are done; doubles while all are."""
@@ -335,11 +335,14 @@ class AckManager:
         for site in sorted(others - self._served_by_others):
             log.warning(
                 "%s: another sender has appended epoch %d for site %s, which this sender does not "
-                "serve. This sender waits for its acks too; give both the same topology, or stop "
-                "the older one",
+                "serve. This sender waits for its acks too.",
                 self.log.stream,
                 last.epoch,
                 site,
+                event="other-sender",
+                stream=self.log.stream,
+                epoch=last.epoch,
+                what_to_do="Give both the same topology, or stop the older one.",
             )
         self._served_by_others = others
 
@@ -354,12 +357,16 @@ class AckManager:
         for site in sorted(gone - self._logged):
             log.warning(
                 "%s: site %s is no longer served by this sender; it has acked epoch %d of %d, and "
-                "the sender no longer waits for its acks. What it has not applied is trimmed: to "
-                "be served again, it needs a copy of the table",
+                "the sender no longer waits for its acks. What it has not applied is trimmed.",
                 self.log.stream,
                 site,
                 acks[site].applied if site in acks else 0,
                 last.epoch,
+                event="not-served",
+                stream=self.log.stream,
+                epoch=last.epoch,
+                what_to_do="To be served again, it needs a copy of the table: put it back into the "
+                f"topology, and run {SYNC}.",
             )
         self._logged = gone
 
@@ -371,14 +378,17 @@ class AckManager:
             more = count - before.get(site, 0) if before is not None else 0
             if more > 0:
                 log.warning(
-                    "%s: site %s could not apply %d more of its events, %d in all%s. They are dead "
-                    "letters: `spark-wan dead-letters list --site %s` shows their rows and causes.",
+                    "%s: site %s could not apply %d more of its events, %d in all%s",
                     self.log.stream,
                     site,
                     more,
                     count,
                     self._newest_refused(site),
-                    site,
+                    event="refused",
+                    stream=self.log.stream,
+                    site=site,
+                    what_to_do="They are dead letters: `spark-wan dead-letters list --site "
+                    f"{site}` shows their rows and causes.",
                 )
 
     def _newest_refused(self, site: str) -> str:
@@ -451,6 +461,11 @@ class AckManager:
                 lowest,
                 self.ack_timeout,
                 attempt,
+                event="overdue",
+                stream=stream,
+                epoch=lowest,
+                what_to_do="Run `spark-wan status`, which says which site owes the ack, and check "
+                "that its receiver runs.",
             )
         self._waiting = (last.log_id, lowest, now)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -14,6 +13,7 @@ from spark_wan.errors import ChannelError, StoppedError, WanError
 from spark_wan.log.ack_watch import AckWatch
 from spark_wan.log.stream_log import StreamLog
 from spark_wan.log.writer import StreamSettings
+from spark_wan.messages import message_log
 from spark_wan.runtime.progress import long_work
 from spark_wan.runtime.scheduler import (
     Activity,
@@ -37,7 +37,7 @@ from spark_wan.wire.ack import Ack
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-log = logging.getLogger(__name__)
+log = message_log(__name__)
 
 RETRY = 10.0
 """Seconds until a copy that could not be served is tried again."""
@@ -48,6 +48,8 @@ TIDY_INTERVAL = 3600.0
 @dataclass(eq=False)
 class OutboundCopy(Activity):
     """Serves the copies of one table to one site, while there is a request."""
+
+    kind = "stream"
 
     job: Job
     watch: AckWatch
@@ -113,7 +115,14 @@ class OutboundCopy(Activity):
                 raise lost from error
             cause = error_text(error)
             if self._held is None or self._held[0] != cause:
-                log.error("%s: the copy is not served: %s", self.name, cause)
+                log.error(
+                    "%s: the copy is not served: %s",
+                    self.name,
+                    cause,
+                    event="copy-not-served",
+                    stream=self.name,
+                    cause=cause,
+                )
             self._held = cause, time.monotonic() + RETRY
         finally:
             self.is_serving = False

@@ -6,7 +6,6 @@ other.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
@@ -23,10 +22,12 @@ from spark_wan.log.ack_watch import AckWatch
 from spark_wan.log.frames import BatchLimits
 from spark_wan.log.heart import Heart
 from spark_wan.log.stream_log import StreamLog
+from spark_wan.messages import message_log
 from spark_wan.runtime.first_looks import FirstLooks
 from spark_wan.runtime.handle import JobHandle
 from spark_wan.runtime.pace import Pace
 from spark_wan.runtime.scheduler import Job
+from spark_wan.runtime.start import say_started
 from spark_wan.sender.ack_timeouts import Decide, check_decide
 from spark_wan.sender.acks import AckManager
 from spark_wan.sender.copies import CopiesNow, OutboundCopies, OutboundCopy, outbound_copy
@@ -49,7 +50,7 @@ from spark_wan.wire.ledger import DeadLetter
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-log = logging.getLogger(__name__)
+log = message_log(__name__)
 
 
 class Sender:
@@ -145,6 +146,7 @@ class Sender:
             lambda: [status for channel in channels for status in channel.statuses()],
             available_now=available_now,
             copies=self.site.max_copies,
+            site=self.site.name,
         )
         first_looks = None if available_now else FirstLooks(handle.scheduler.wake)
         # Before anything is added to a stream that is to be paused from its beginning.
@@ -183,6 +185,15 @@ class Sender:
                 heart.beat(every=0)
         for channel in channels:
             channel.copies = self._copies(handle, channel.watch, available_now, control)
+        say_started(
+            "sender",
+            self.site,
+            [stream.name for stream in streams],
+            list({sender.name: sender for sender, _ in self.streams}.values()),
+            list({table.name: table for _, table in self.streams}.values()),
+            spark=self.spark.version,
+            options={"send_parallel": self.parallel, "idle_interval": self.idle_interval},
+        )
         if available_now:
             handle.begin([*streams, *(CopiesNow(each.copies) for each in channels if each.copies)])
         else:
@@ -341,13 +352,29 @@ def _record_dead_letters(
     ledger.merge_dead_letters([asdict(letter) for letter in letters])
     status.dead_letters += len(letters)
     log.warning(
-        "%s: %d rows became dead letters (%s)", status.stream, len(letters), letters[0].cause
+        "%s: %d rows became dead letters, the first because of %s.",
+        status.stream,
+        len(letters),
+        letters[0].cause,
+        event="dead-letters",
+        stream=status.stream,
+        rows=len(letters),
+        what_to_do="List them with `spark-wan dead-letters list`.",
     )
 
 
 def _note_duplicates(status: StreamStatus, rows: int) -> None:
     status.duplicates += rows
-    log.warning("%s: the keys are not unique: %d rows have the key of another", status.stream, rows)
+    log.warning(
+        "%s: the keys are not unique: %d rows have the key of another",
+        status.stream,
+        rows,
+        event="duplicates",
+        stream=status.stream,
+        rows=rows,
+        what_to_do="Of each such key one row is sent. `spark-wan status --output json` has a query "
+        "that finds them.",
+    )
 
 
 def _least_received(topology: Topology, table: Table, sender: model.Sender) -> str:

@@ -3,7 +3,6 @@ have new acks, and that the job is there."""
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -13,6 +12,7 @@ from spark_wan.channels.parallel import AT_ONCE, in_order
 from spark_wan.errors import ChannelError
 from spark_wan.log.ack_watch import AckWatch
 from spark_wan.log.heart import Heart
+from spark_wan.messages import message_log
 from spark_wan.runtime.pace import Pace
 from spark_wan.runtime.progress import LONG, works
 from spark_wan.runtime.scheduler import Activity, Next, Scheduler, Turn
@@ -24,7 +24,7 @@ from spark_wan.units import milliseconds
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-log = logging.getLogger(__name__)
+log = message_log(__name__)
 
 
 class Stoppable(Protocol):
@@ -82,6 +82,8 @@ def note_stop(job: Stopped, channels: Iterable[HasRecords]) -> None:
 class OutboundChannel(Activity):
     """An outbound channel of a running job. It lists the acks of all streams at once."""
 
+    kind = "channel"
+
     watch: AckWatch
     streams: list[OutboundStream]
     scheduler: Scheduler
@@ -121,7 +123,14 @@ class OutboundChannel(Activity):
             self.watch.look()
         except ChannelError as error:
             if self._unreachable is None:
-                log.error("%s: held: %s", self.name, error)
+                log.error(
+                    "%s: held: %s",
+                    self.name,
+                    error,
+                    event="channel-held",
+                    channel=self.name,
+                    cause=str(error),
+                )
                 self._unreachable_since = milliseconds()
             self._unreachable = str(error)
             return Next(self.pace.wait())

@@ -6,7 +6,6 @@ acks; a sender also those of sinks (:attr:`OutboundStream.publisher` is None for
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -15,7 +14,14 @@ from typing import TYPE_CHECKING, Any
 
 from spark_wan.delta.errors import ErrorKind, error_text
 from spark_wan.delta.sessions import CurrentSession, lost_session
-from spark_wan.errors import StoppedError, TableReplacedError, WanError, may_pass
+from spark_wan.errors import (
+    UNEXPECTED,
+    StoppedError,
+    TableReplacedError,
+    WanError,
+    may_pass,
+)
+from spark_wan.messages import message_log
 from spark_wan.runtime.first_looks import FirstLooks
 from spark_wan.runtime.hold import Hold, next_wait
 from spark_wan.runtime.pace import Pace
@@ -34,7 +40,7 @@ from spark_wan.wire.manifest import EVENTS, Manifest
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-log = logging.getLogger(__name__)
+log = message_log(__name__)
 
 ACK_POLL_INTERVAL = 0.2
 """Seconds between polls of the acks while ``block_on_ack`` waits for them."""
@@ -132,6 +138,8 @@ class _Hold(Hold):
 class OutboundStream(Activity):
     """A stream of a running sender or forwarder."""
 
+    kind = "stream"
+
     job: Job
     available_now: bool
     """Publish the versions that are there at the start, collect the acks, and end."""
@@ -162,6 +170,10 @@ class OutboundStream(Activity):
     _pipeline: _Pipeline = field(default_factory=_Pipeline)
     _blocking: tuple[Manifest, float] | None = None
     """The epoch whose acks ``block_on_ack`` waits for, and until when."""
+    _paused: tuple[bool, int] | None = None
+    """The pause that was told of: whether of the capture too, and its request. None: none."""
+    _ended: bool = False
+    """Whether it was told that the stream has ended."""
     _newest: Manifest | None = None
     """The newest manifest, as far as it is known here."""
 
@@ -174,8 +186,53 @@ class OutboundStream(Activity):
         """Collect acks if it is time, and find out whether there is something to publish."""
         return self._recorded(self._look(spark))
 
+    def _note_control(self) -> None:
+        """Say what of an operator's requests has come into effect for the stream."""
+        pause, before = self.pause(), self._paused
+        state = None if pause is None else (pause.capture, pause.generation)
+        if pause is not None and state != before:
+            log.info(
+                "%s: paused by %s. Sites take nothing until it is resumed, and the sender %s",
+                self.name,
+                pause.by,
+                "adds nothing to the channel" if pause.capture else "goes on to add to the channel",
+                event="paused",
+                stream=self.name,
+                table=self.status.table,
+                epoch=self.status.published,
+            )
+        elif pause is None and before is not None:
+            self._say_resumed("sites take it again")
+        self._paused = state
+        ended = self.publisher is not None and self.publisher.has_ended
+        if ended and not self._ended:
+            log.info(
+                "%s: has ended, as request %d asked. Nothing is added until it is resumed",
+                self.name,
+                self.publisher.control if self.publisher is not None else 0,
+                event="ended",
+                stream=self.name,
+                table=self.status.table,
+                epoch=self.status.published,
+            )
+        elif self._ended and not ended:
+            self._say_resumed("goes on behind its end")
+        self._ended = ended
+
+    def _say_resumed(self, what: str) -> None:
+        log.info(
+            "%s: resumed: %s",
+            self.name,
+            what,
+            event="resumed",
+            stream=self.name,
+            table=self.status.table,
+            epoch=self.status.published,
+        )
+
     def _look(self, spark: SparkSession) -> Turn:
         self.job.check_stopped()
+        self._note_control()
         if self.available_now:
             return self._look_once(spark)
         if self._must_collect_acks():
@@ -322,11 +379,24 @@ class OutboundStream(Activity):
                 published.epoch,
                 published.last_version,
                 published.control,
+                event="ended",
+                stream=status.stream,
+                epoch=published.epoch,
+                version=published.last_version,
             )
+            self._ended = True
             return
         if published.first_version > published.last_version:
             sites = ", ".join(published.addressees)
-            log.info("%s: epoch %d, to name sites: %s", status.stream, published.epoch, sites)
+            log.info(
+                "%s: epoch %d, to name sites: %s",
+                status.stream,
+                published.epoch,
+                sites,
+                event="sites-named",
+                stream=status.stream,
+                epoch=published.epoch,
+            )
             return
         log.info(
             "%s: epoch %d, versions %d to %d, %d events",
@@ -335,6 +405,12 @@ class OutboundStream(Activity):
             published.first_version,
             published.last_version,
             published.rows,
+            event="published",
+            stream=status.stream,
+            epoch=published.epoch,
+            version=published.last_version,
+            rows=published.rows,
+            bytes=published.bytes,
         )
 
     def _recorded(self, turn: Turn) -> Turn:
@@ -448,7 +524,15 @@ class OutboundStream(Activity):
 
     def _release(self, part: str) -> None:
         """Note that a part of the work succeeded; another part may still hold the stream."""
-        self._holds.pop(part, None)
+        was_held = self._holds.pop(part, None) is not None
+        if was_held and not self._holds:
+            log.info(
+                "%s: no longer held",
+                self.name,
+                event="released",
+                stream=self.name,
+                table=self.status.table,
+            )
         self.status.held = next((hold.cause for hold in self._holds.values()), None)
         self.status.replaced = any(hold.replaced for hold in self._holds.values())
         if self.status.held is None:
@@ -474,7 +558,17 @@ class OutboundStream(Activity):
         cause = str(error) if expected else f"{table}: {error_text(error)}"
         if before is None or cause != before.cause:
             traceback = None if expected else error
-            log.error("%s: held: %s", self.status.stream, cause, exc_info=traceback)
+            log.error(
+                "%s: held: %s",
+                self.status.stream,
+                cause,
+                exc_info=traceback,
+                event="held",
+                stream=self.status.stream,
+                table=table,
+                cause=cause,
+                what_to_do=None if expected else UNEXPECTED,
+            )
         hold = _Hold(
             cause,
             first_wait,

@@ -19,7 +19,6 @@ site that lacks what is before it asks for a copy.
 
 from __future__ import annotations
 
-import logging
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -51,6 +50,7 @@ from spark_wan.events.columns import check_columns, check_keys, fingerprint
 from spark_wan.log.lost_logs import LogEnd, NewLog
 from spark_wan.log.stream_log import StreamLog
 from spark_wan.log.writer import CheckpointStore, LogWriter, StreamSettings
+from spark_wan.messages import message_log
 from spark_wan.sender.ending import EndPoint
 from spark_wan.steps import Steps
 from spark_wan.wire.checkpoint import PublishedState
@@ -61,7 +61,7 @@ from spark_wan.wire.manifest import CAPTURE, EVENTS, SNAPSHOT, Manifest
 from spark_wan.wire.records import TableClock
 from spark_wan.wire.sender_record import EndRequest
 
-logger = logging.getLogger(__name__)
+logger = message_log(__name__)
 
 QUIET_COMMITS = 100
 """Number of commits without events after which a manifest without frames records them, before the
@@ -316,6 +316,9 @@ class Publisher:
                 self.settings.stream,
                 error,
                 manifest.first_version,
+                event="resync",
+                stream=self.settings.stream,
+                cause=str(error),
             )
         return (yield from self._add(end, manifest, self.clock()))
 
@@ -334,19 +337,25 @@ class Publisher:
             logger.warning(
                 "%s: its log knows request %d of the control log of site %s, which has only %d: it "
                 "was lost, or restored to an older state. What was asked for and has not happened "
-                "yet is lost: ask again.",
+                "yet is lost.",
                 self.settings.stream,
                 before,
                 self.settings.origin,
                 wanted.generation,
+                event="requests-lost",
+                stream=self.settings.stream,
+                what_to_do="To have it, ask again.",
             )
         if self._ended is not None and ending is None:
             logger.warning(
                 "%s: it was ended by request %d in the control log of site %s, which is gone: the "
-                "log was lost or restored. Nothing is sent until somebody runs `spark-wan resume`.",
+                "log was lost or restored.",
                 self.settings.stream,
                 before,
                 self.settings.origin,
+                event="end-without-request",
+                stream=self.settings.stream,
+                what_to_do="Nothing is sent until somebody runs `spark-wan resume`.",
             )
         return self._ended is not None
 
@@ -540,11 +549,13 @@ class Publisher:
             logger.warning(
                 "%s: %s new to this stream, which has sent everything through version %d. What "
                 "comes from now on is of no use to a site that lacks that: its receiver will hold "
-                "the stream. %s",
+                "the stream.",
                 self.settings.stream,
                 f"{', '.join(new)} {'is' if len(new) == 1 else 'are'}",
                 last.through,
-                NEW_SITE,
+                event="new-site",
+                stream=self.settings.stream,
+                what_to_do=NEW_SITE,
             )
 
     def _check_source(self) -> str:

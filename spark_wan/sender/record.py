@@ -18,12 +18,13 @@ from typing import Any
 from spark_wan.channels.base import Channel
 from spark_wan.errors import WanError
 from spark_wan.log.notes import put_sender_record, sender_record
+from spark_wan.messages import message_log
 from spark_wan.runtime.progress import LONG
 from spark_wan.wire.manifest import Manifest
 from spark_wan.wire.records import LongWork
 from spark_wan.wire.sender_record import SenderRecord
 
-log = logging.getLogger(__name__)
+log = message_log(__name__)
 
 RECORD_INTERVAL = 5_000
 """Milliseconds between two records of a stream of which only counters differ."""
@@ -88,7 +89,15 @@ class SenderRecordKeeper:
                 self._write(fields, now)
             except WanError as error:
                 level = logging.DEBUG if self._refused else logging.WARNING
-                log.log(level, "%s: the sender's record is not written: %s", self.stream, error)
+                log.log(
+                    level,
+                    "%s: the sender's record is not written: %s",
+                    self.stream,
+                    error,
+                    event="record-not-written",
+                    stream=self.stream,
+                    cause=str(error),
+                )
                 self._refused, self._next_at = True, now + REFUSED_INTERVAL
                 return REFUSED_INTERVAL / 1000
             self._told, self._refused = told, False
@@ -235,7 +244,14 @@ def record_write(
             channel, following(before, stream, now=now, settings=settings, fields=fields)
         )
     except WanError as error:
-        log.warning("%s: the sender's record is not written: %s", stream, error)
+        log.warning(
+            "%s: the sender's record is not written: %s",
+            stream,
+            error,
+            event="record-not-written",
+            stream=stream,
+            cause=str(error),
+        )
 
 
 def following(

@@ -21,7 +21,6 @@ why. The site that has asked may ask another one then.
 
 from __future__ import annotations
 
-import logging
 import math
 import uuid
 from collections.abc import Callable, Mapping
@@ -46,6 +45,7 @@ from spark_wan.log.frame_age import ORPHAN_AGE, newest_frames
 from spark_wan.log.lost_logs import NewLog
 from spark_wan.log.stream_log import StreamLog
 from spark_wan.log.writer import ALL_ROWS, LogWriter, StreamSettings
+from spark_wan.messages import message_log
 from spark_wan.runtime.progress import share_of, under_way
 from spark_wan.sender.ending import EndPoint
 from spark_wan.sender.publish import SourceTable, commits_after
@@ -57,7 +57,7 @@ from spark_wan.wire.manifest import COPY, EVENT_IDS, CopyOf, Manifest
 from spark_wan.wire.mark import LogEntry, VectorEntry
 from spark_wan.wire.records import VersionRef
 
-log = logging.getLogger(__name__)
+log = message_log(__name__)
 
 _NO_COLUMNS: Mapping[str, Any] = {"type": "struct", "fields": []}
 _REFUSALS = (SourceError, SchemaError, UnsupportedTypeError, LedgerError, TargetError)
@@ -296,7 +296,14 @@ class CopyServer:
                 raise
             except _REFUSALS as error:
                 cause = str(error)
-                log.error("%s: the copy is not served: %s", self.log.stream, cause)
+                log.error(
+                    "%s: the copy is not served: %s",
+                    self.log.stream,
+                    cause,
+                    event="copy-not-served",
+                    stream=self.log.stream,
+                    cause=cause,
+                )
         return self._append_without_rows(CopyOf(wanted.request, refused=cause))
 
     def _end(self) -> Steps[None]:
@@ -354,7 +361,16 @@ class CopyServer:
                 if number < plan.of and not self._keep_to_rate(last, began, wanted):
                     return last
         assert last is not None
-        log.info("%s: a copy of version %d, %d rows", self.log.stream, plan.cut.version, plan.rows)
+        log.info(
+            "%s: a copy of version %d, %d rows",
+            self.log.stream,
+            plan.cut.version,
+            plan.rows,
+            event="copy-served",
+            stream=self.log.stream,
+            version=plan.cut.version,
+            rows=plan.rows,
+        )
         return last
 
     def _under_way(self, plan: _Plan) -> AbstractContextManager[None]:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import logging
 from dataclasses import dataclass, replace
 
 from spark_wan.channels.base import PAGE, write_of
 from spark_wan.log.frame_age import ORPHAN_AGE, newest_frames
 from spark_wan.log.progress import acked_through
+from spark_wan.messages import message_log
 from spark_wan.sender.acks import AckManager, ever_acked
 from spark_wan.wire.manifest import Manifest
 
-log = logging.getLogger(__name__)
+log = message_log(__name__)
 
 SWEPT_AT_ONCE = 200
 """Number of manifests that one call of :meth:`Sweep.run_when_due` reads."""
@@ -147,5 +147,8 @@ class Sweep:
             "%s: %s, so no frames are removed that a restored manifest may name",
             self.acks.log.stream,
             cause,
+            event="not-swept",
+            stream=self.acks.log.stream,
+            what_to_do="Restore the manifests, or give the sites copies of the table.",
         )
         return False

@@ -6,7 +6,6 @@ for a table that may have rows of its own: a copy takes them away, and that is f
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -14,11 +13,12 @@ from datetime import datetime, timezone
 
 from spark_wan.errors import ChannelError, JoinFailureError, LockoutError, TopologyError, WanError
 from spark_wan.log.notes import sender_record
+from spark_wan.messages import message_log
 from spark_wan.sync.request import CopyRequests
 from spark_wan.topology.routes import Serving
 from spark_wan.wire.ack import Need, Wanted
 
-log = logging.getLogger(__name__)
+log = message_log(__name__)
 
 FIRST_AGAIN, LONGEST_AGAIN = 60_000, 3_600_000
 """Milliseconds after which a site that still needs a copy asks again: twice as many each time."""
@@ -73,7 +73,15 @@ class Synchronizer:
         except TopologyError:
             return cause  # nobody serves copies of it
         except ChannelError as error:
-            log.warning("%s: no copy was asked for: %s", self.table, error)
+            log.warning(
+                "%s: no copy was asked for: %s",
+                self.table,
+                error,
+                event="copy-not-requested",
+                stream=stream,
+                table=self.table,
+                cause=str(error),
+            )
             return cause
         told = f"{cause} {does}".rstrip()
         if self.note is not None and self._noted.get(stream) != told:
@@ -90,7 +98,14 @@ class Synchronizer:
         try:
             self.note(need)
         except Exception:
-            log.exception("%s: the function that is told of needs has failed", need.stream)
+            log.exception(
+                "%s: the function that is told of needs has failed",
+                need.stream,
+                event="listener-failed",
+                stream=need.stream,
+                table=self.table,
+                what_to_do="Correct the function that is passed as on_need.",
+            )
 
     def _does(self, need: Need, has_own_rows: Callable[[], bool]) -> str:
         site, table = self.requests.site, self.requests.table
@@ -131,6 +146,11 @@ class Synchronizer:
             site.name,
             need.why,
             by.sender.site,
+            event="copy-requested",
+            stream=by.stream,
+            table=table.name,
+            what_to_do="`spark-wan status` shows how far the copy is. Until it is taken, the table "
+            "stays as it is.",
         )
         return _asked(site.name, by.sender.site)
 
@@ -159,7 +179,16 @@ class Synchronizer:
         whether there is one."""
         by = self.requests.ask_next(stream, wanted)
         if by is not None:
-            log.warning("%s: %s; asking site %s", stream, cause, by.sender.site)
+            log.warning(
+                "%s: %s; asking site %s",
+                stream,
+                cause,
+                by.sender.site,
+                event="copy-refused",
+                stream=stream,
+                table=self.table,
+                cause=cause,
+            )
         return by is not None
 
     def pass_over(self, stream: str) -> bool:
@@ -185,6 +214,10 @@ class Synchronizer:
                 by.stream,
                 by.sender.site,
                 following.sender.site,
+                event="copy-not-answered",
+                stream=by.stream,
+                table=self.table,
+                what_to_do="Check that the job that serves copies at the first site runs.",
             )
         return following is None
 

@@ -9,7 +9,6 @@ anew.
 from __future__ import annotations
 
 import json
-import logging
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -27,6 +26,7 @@ from spark_wan.delta.sql import quoted, reference
 from spark_wan.delta.tables import history, newest_commits, table_exists
 from spark_wan.errors import UndoError
 from spark_wan.events.operations import RESERVED_PREFIX
+from spark_wan.messages import message_log
 from spark_wan.sync.columns import ComparedColumns, compared_columns, differ_in_columns
 from spark_wan.sync.compare import KEY_JSON, Side
 from spark_wan.sync.hashed import HashedRows
@@ -44,7 +44,7 @@ from spark_wan.topology.model import Table, Topology
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-log = logging.getLogger(__name__)
+log = message_log(__name__)
 
 ATTEMPTS = 10
 """Attempts against other writers of the table."""
@@ -109,7 +109,13 @@ class _Undoing:
             try:
                 return self._attempt(dry_run)
             except _Changed as reason:
-                log.info("%s: %s; planning the undo again", self.table.name, reason)
+                log.info(
+                    "%s: %s; planning the undo again",
+                    self.table.name,
+                    reason,
+                    event="planned-again",
+                    table=self.table.name,
+                )
         raise UndoError(
             f"{self.table.name}: {ATTEMPTS} attempts in a row lost against other writers of the "
             "table. Nothing was undone. Try again when fewer commits come."

@@ -3,7 +3,6 @@ and what becomes of them. No Spark, but ``deltalake`` to read those of the site.
 
 from __future__ import annotations
 
-import logging
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from spark_wan.errors import OptionError, WanError
 from spark_wan.ledger.dead_letters import dead_letters
 from spark_wan.log.stream_log import StreamLog
 from spark_wan.log.trust import StreamTrust
+from spark_wan.messages import message_log
 from spark_wan.state.handled import HandledLetters
 from spark_wan.sync.request import most_trusted, request_copy, serving_sites
 from spark_wan.topology.model import Stream, Topology
@@ -25,7 +25,7 @@ from spark_wan.wire.handled import DISCARDED, REPLAYED, Handled, LetterKey
 from spark_wan.wire.ledger import DeadLetter
 from spark_wan.wire.refused import RefusedEvents
 
-log = logging.getLogger(__name__)
+log = message_log(__name__)
 
 LONG_ROW = "(long: only the ledger of the site has it)"
 """In place of a row that was not sent back."""
@@ -263,10 +263,13 @@ def _tell_senders(topology: Topology, site: str, chosen: Sequence[Letter]) -> No
                 told.put_refused(after)
         except WanError as error:
             log.warning(
-                "%s: its sender is not told that something was done about dead letters: %s. It "
-                "lists them until there is another one.",
+                "%s: its sender is not told that something was done about dead letters: %s",
                 stream.name,
                 error,
+                event="not-told",
+                stream=stream.name,
+                cause=str(error),
+                what_to_do="It lists them until there is another one.",
             )
 
 

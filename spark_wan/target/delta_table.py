@@ -11,7 +11,6 @@ Each stage is a module; what they pass on is :mod:`spark_wan.target.rows`:
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import KW_ONLY, dataclass, field, replace
@@ -38,6 +37,7 @@ from spark_wan.ledger.applied_columns import AppliedColumns
 from spark_wan.ledger.applied_ids import AppliedEventIds
 from spark_wan.ledger.interfaces import TargetName, transaction_name
 from spark_wan.ledger.tables import LedgerTables
+from spark_wan.messages import message_log
 from spark_wan.target.backup_rows import backup_rows
 from spark_wan.target.column_changes import fitted
 from spark_wan.target.constraints import ConstraintReader
@@ -56,7 +56,7 @@ from spark_wan.wire.frame import MAX_FRAME_BYTES, decode_frame, most_bytes
 from spark_wan.wire.manifest import Manifest
 from spark_wan.wire.mark import LOCAL_ONLY, Mark
 
-log = logging.getLogger(__name__)
+log = message_log(__name__)
 
 
 @dataclass
@@ -156,10 +156,14 @@ class DeltaTarget:
                 raise
             # A user may not be allowed to read the files of a catalog's table.
             log.warning(
-                "%s: the log's files at %s cannot be read: %s",
+                "%s: the log's files at %s cannot be read (%s)",
                 self.table,
                 self.location,
                 error_text(error),
+                event="files-unreadable",
+                table=self.table,
+                what_to_do="Whether an apply is there is then found out from the table's history, "
+                "which takes longer. Let this user read the files, if that matters.",
             )
             return None
 

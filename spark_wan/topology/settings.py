@@ -10,6 +10,7 @@ import dataclasses
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from enum import Enum
 from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
@@ -53,6 +54,23 @@ def shared(kind: type, name: str) -> Any:
 def store_options() -> dict[str, str]:
     """Declare a field for options of an object store. They may hold secrets: repr omits them."""
     return dataclasses.field(default_factory=dict, repr=False, metadata={"store": True})
+
+
+def changed_settings(part: Any) -> dict[str, str]:
+    """Return the settings of an object that do not have their defaults, as text, by name."""
+    return {
+        name: _text(getattr(part, name))
+        for name, each in settings_of(type(part)).items()
+        if getattr(part, name) != each.default
+    }
+
+
+def _text(value: object) -> str:
+    if isinstance(value, Enum):
+        return str(value.value)
+    if isinstance(value, tuple):
+        return ", ".join(map(_text, value))
+    return str(value)
 
 
 def settings_of(kind: type) -> dict[str, Setting[Any]]:

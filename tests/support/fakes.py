@@ -430,6 +430,7 @@ class ConnectSession:
         self.interrupted = threading.Event()
         self.conf = SimpleNamespace(get=self.ask, set=self.ask, unset=self.ask, getAll={})
         self.client = SimpleNamespace(release_session=self.ask, close=self.ask)
+        self.version = "4.2.0"
 
     def cloneSession(self) -> ConnectSession:
         self.ask()

@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
+import ast
 import configparser
 import importlib.metadata
 import json
+import logging
 import re
 import shlex
-from collections.abc import Iterator
 from dataclasses import fields
 from pathlib import Path
 
 import pytest
 import typer.main
 import yaml
+from logged import calls, keywords, loggers, sources
+from pages import names_in, section, table_rows
 
 import spark_wan
 from spark_wan.cli.app import COMMANDS, command_line
+from spark_wan.control.ends import StreamEnd
 from spark_wan.datasource.options import SinkOptions
+from spark_wan.demo.display import FourSitesSummary, JoiningSummary, TwoSitesSummary
 from spark_wan.local.java import OLDEST_JAVA
+from spark_wan.messages import FIELDS, ROLES, JsonFormatter
+from spark_wan.messages import VERSION as MESSAGE_VERSION
 from spark_wan.receiver.stream import TableStatus
 from spark_wan.runtime.progress import Progress
 from spark_wan.sender.outbound_stream import StreamStatus
@@ -191,29 +198,6 @@ def test_the_page_of_the_benchmark_has_the_figures_of_its_results() -> None:
 # --- the pages for operators
 
 
-def section(page: str, heading: str) -> str:
-    """Return a page's text below a heading, up to the next heading of any level."""
-    text = (ROOT / "docs" / page).read_text()
-    found = re.search(
-        rf"^#+ {re.escape(heading)}\n(.*?)(?=^#+ |\Z)", text, re.MULTILINE | re.DOTALL
-    )
-    assert found is not None, f"{page} has no heading {heading!r}"
-    return found[1]
-
-
-def table_rows(text: str) -> Iterator[list[str]]:
-    """Yield the cells of the rows of a text's tables, without the lines below their heads."""
-    for line in text.splitlines():
-        cells = [cell.strip() for cell in line.strip("|").split("|")]
-        if line.startswith("|") and not set(line) <= set("|- "):
-            yield cells
-
-
-def names_in(text: str) -> set[str]:
-    """Return the words in backticks."""
-    return set(re.findall(r"`([^`]+)`", text))
-
-
 @pytest.mark.parametrize(
     ("heading", "kind"),
     [
@@ -323,6 +307,9 @@ def test_the_names_with_underscores_on_the_pages_exist() -> None:
     # A module, a function of another one, causes of dead letters, a setting of Databricks, and and
     # fields that are computed when they are printed.
     known |= {"spark_wan", "local_session", "duplicate_key", "too_large", "max_concurrent_runs"}
+    known |= {"spark_log", "on_need", "at_ms", "stream_begun", *FIELDS}
+    of_demo = (TwoSitesSummary, FourSitesSummary, JoiningSummary)
+    known |= {field.name for kind in (StreamEnd, *of_demo) for field in fields(kind)}
     known |= {"rows_per_s", "left_ms", *(field.name for field in fields(Progress))}
     found = (Comparison, Difference, Repair, Undone, UndoneRow)
     known |= {"dry_run", *(field.name for kind in found for field in fields(kind))}
@@ -331,3 +318,41 @@ def test_the_names_with_underscores_on_the_pages_exist() -> None:
     for page in pages:
         names = set(re.findall(r"`([a-z]+(?:_[a-z]+)+)(?=[`:])", page.read_text()))
         assert names <= known, f"{page.name}: {sorted(names - known)}"
+
+
+# --- logs
+
+
+def test_the_roles_on_the_page_are_the_packages_that_log() -> None:
+    found = {file.split("/")[0] for file, tree in sources() if loggers(tree)}
+    assert found == {*ROLES}
+    head, *rows = table_rows(section("monitoring.md", "Levels for each role"))
+    assert head == ["logger", "what it does"]
+    assert rows == [[f"`spark_wan.{role}`", does] for role, does in sorted(ROLES.items())]
+
+
+def test_the_fields_of_a_line_on_the_page_are_those_that_are_written() -> None:
+    head, *rows = table_rows(section("monitoring.md", "The lines of a JSON log"))
+    assert head == ["field", "type", "meaning"]
+    record = logging.makeLogRecord(
+        {"name": "x", "msg": "x", "exc_info": (ValueError, ValueError(), None)}
+    )
+    vars(record).update(dict.fromkeys(FIELDS, "x"))
+    assert [row[0] for row in rows] == [
+        f"`{name}`" for name in json.loads(JsonFormatter().format(record))
+    ]
+    assert rows[0][2].endswith(f"{MESSAGE_VERSION}")
+
+
+def test_the_events_on_the_page_are_those_of_the_code() -> None:
+    found: dict[str, set[str]] = {}
+    for _, level, call in calls():
+        event = keywords(call).get("event")
+        if isinstance(event, ast.Constant):
+            shown = {"exception": "error", "log": "warning"}.get(level, level)
+            found.setdefault(event.value, set()).add(shown)
+    head, *rows = table_rows(section("monitoring.md", "Events of the log"))
+    assert head == ["`event`", "level", "when"]
+    listed = {row[0].strip("`"): {*row[1].split(", ")} for row in rows}
+    assert listed == found | {"failed": {"error"}}
+    assert [row[0] for row in rows] == sorted(row[0] for row in rows)

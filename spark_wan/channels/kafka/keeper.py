@@ -15,7 +15,6 @@ Any number of keepers may work at the same time, and end at any step.
 from __future__ import annotations
 
 import functools
-import logging
 import threading
 
 from spark_wan.channels.kafka.parts import MAX_STATE_BYTES
@@ -23,9 +22,10 @@ from spark_wan.channels.kafka.seen_log import SeenLog
 from spark_wan.channels.kafka.topics import Topics
 from spark_wan.channels.parallel import in_order
 from spark_wan.errors import ChannelError, FrameError
+from spark_wan.messages import message_log
 from spark_wan.wire import topic_log
 
-log = logging.getLogger(__name__)
+log = message_log(__name__)
 
 UNNAMED_AGE = 86_400.0
 """Seconds after which a frame that no manifest names counts as left behind."""
@@ -63,6 +63,9 @@ class Keeper:
                 "channel %s: its topics could not be shortened, and grow until they are: %s",
                 self._channel.url,
                 error,
+                event="topics-not-shortened",
+                channel=self._channel.url,
+                cause=str(error),
             )
         finally:
             self._lock.release()
@@ -137,7 +140,14 @@ class Keeper:
                 try:
                     self._channel.move_frame(path)
                 except FrameError as error:  # its stream is held when a receiver reads it
-                    log.warning("%s", error)
+                    log.warning(
+                        "channel %s: a frame is not moved, so its topic grows: %s",
+                        self._channel.url,
+                        error,
+                        event="frame-not-moved",
+                        channel=self._channel.url,
+                        cause=str(error),
+                    )
 
     def _to_move(self, seen: SeenLog, partition: int, old: int) -> list[str]:
         dead = seen.state.dead.get(partition)
@@ -170,11 +180,14 @@ class Keeper:
         if not state:
             log.warning(
                 "channel %s: what it holds takes more than %s bytes, too many for a checkpoint. "
-                "The topic %s grows until sites have acked more, or `spark-wan remove` has removed "
-                "a stream of which nobody reads the rest.",
+                "The topic %s grows.",
                 channel.url,
                 f"{MAX_STATE_BYTES:,}",
                 topic,
+                event="checkpoint-too-large",
+                channel=channel.url,
+                what_to_do="It does until sites have acked more, or `spark-wan remove` has removed "
+                "a stream of which nobody reads the rest.",
             )
             return
         fields = {"begin": begin.id, "offset": written.offset}

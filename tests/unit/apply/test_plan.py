@@ -513,3 +513,16 @@ def test_planning_in_parts_equals_planning_at_once(cut: int) -> None:
             progress.advance(ORIGIN, each.manifest.last_version, each.manifest)
         found += new(part)
     assert found == everything
+
+
+def test_a_plan_says_whether_its_last_epoch_is_the_end_of_the_stream() -> None:
+    """Also after a restart, when all of it is applied. Fails when an end is told of a log that goes
+    on behind it."""
+    past = {"first_version": 10, "last_version": 9, "start": False, "frames": (), "end": True}
+    log = Log(manifest(1, frames=(FRAME,)), manifest(2, **past))
+    assert plan(log).ends
+    assert plan(log, applied(9, 2)).ends
+    assert not plan(log, applied(9, 2), max_epochs=0).new
+    log.extend(manifest(3, first_version=10, last_version=10, start=False, frames=(FRAME,)))
+    assert not plan(log).ends
+    assert not plan(log, applied(9, 2)).ends

@@ -551,7 +551,7 @@ def test_a_log_with_unreadable_files_has_no_last_transaction(
 
     monkeypatch.setattr(target_module, "last_transaction", refused)
     assert table.last_transaction("spark_wan/seattle/orders/1") is None
-    assert "cannot be read: PERMISSION_DENIED" in caplog.text
+    assert "cannot be read (PERMISSION_DENIED)" in caplog.text
     with pytest.raises(StoppedError):
         table.last_transaction("spark_wan/seattle/orders/1")
 

@@ -3,26 +3,32 @@
 from __future__ import annotations
 
 import json
+import logging
 import signal
 import subprocess
+import sys
 import tempfile
 import threading
+from collections.abc import Iterator, Mapping
 from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from typer import Exit
 
 from spark_wan.cli import launcher
 from spark_wan.cli.launcher import watch
-from spark_wan.cli.options import Format
-from spark_wan.cli.output import open_output
+from spark_wan.cli.options import Format, JobOptions
+from spark_wan.cli.output import open_output, reporting_errors
 from spark_wan.delta.jobs import watched_jobs
 from spark_wan.errors import SessionLostError, WanError
 from spark_wan.local import cache
 from spark_wan.local.session import children_print_to
-from spark_wan.runtime.progress import Progress, Work, under_way, works
+from spark_wan.messages import message_log
+from spark_wan.runtime import progress
+from spark_wan.runtime.progress import Progress, Work, WorkWatch, under_way, works
 from spark_wan.sender.outbound_stream import StreamStatus
 
 
@@ -50,14 +56,19 @@ def test_f50_a_stream_that_ends_with_an_error_ends_the_command_while_others_run(
     """Fails (hangs) when the exception is read only once nothing is active."""
     job = Job(ValueError("a thread has died"))
     with pytest.raises(WanError, match="a thread has died"):
-        watch(job, threading.Event(), print, print)
+        watch(job, threading.Event(), print, WorkWatch(print))
     assert job.stopped
 
 
 def test_f50_an_ended_session_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(launcher, "SIGNAL_WAIT", 0.0)
     with pytest.raises(SessionLostError):
-        watch(Job(SessionLostError("the Spark session has ended")), threading.Event(), print, print)
+        watch(
+            Job(SessionLostError("the Spark session has ended")),
+            threading.Event(),
+            print,
+            WorkWatch(print),
+        )
 
 
 def test_a_signal_that_ends_the_jvm_first_is_a_stop(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -70,7 +81,7 @@ def test_a_signal_that_ends_the_jvm_first_is_a_stop(monkeypatch: pytest.MonkeyPa
             super().stop()
             stopped.set()
 
-    watch(Slow(SessionLostError("the Spark session has ended")), stopped, print, print)
+    watch(Slow(SessionLostError("the Spark session has ended")), stopped, print, WorkWatch(print))
 
 
 @pytest.mark.parametrize(
@@ -111,8 +122,10 @@ def launched(
         site="newark",
         verbose=False,
         submitted=False,
+        log_format=Format.TEXT,
         session_settings=lambda: conf or {},
         log_path=lambda kind: log_file,
+        spark_log_path=lambda kind, log_file: log_file,
     )
     job = SimpleNamespace(topology=SimpleNamespace(tables=range(tables)))
     launcher.launch("sender", lambda _: job, options, out=open_output(Format.JSON), report=print)
@@ -139,6 +152,89 @@ def test_the_first_line_is_the_jobs_own_and_names_the_log(
     assert f"{log_file} ends with:\n  line 11\n" in text and text.endswith("\n  no space left")
     starting = json.loads(capsys.readouterr().out)
     assert (starting["event"], starting["log"]) == ("starting", str(log_file))
+
+
+@pytest.fixture
+def root_logger() -> Iterator[logging.Logger]:
+    """The root logger, with what it has before and after a test."""
+    root = logging.getLogger()
+    before = [*root.handlers], root.level, [*root.filters]
+    hooks = sys.excepthook, threading.excepthook
+    yield root
+    logging.captureWarnings(False)
+    for handler in {*root.handlers} - {*before[0]}:
+        handler.close()
+    root.handlers[:], root.filters[:] = before[0], before[2]
+    root.setLevel(before[1])
+    sys.excepthook, threading.excepthook = hooks
+    logging.getLogger("py4j").setLevel(logging.NOTSET)
+
+
+def test_the_log_of_an_application_stays_as_it_is(
+    root_logger: logging.Logger, tmp_path: Path
+) -> None:
+    """Fails when a notebook that runs a command gets each line twice, or when a command whose
+    process has no log writes none."""
+    before = [*root_logger.handlers]
+    launcher._set_up_logging(True, Format.TEXT, tmp_path / "log")
+    assert before and root_logger.handlers == before
+    root_logger.handlers[:] = []
+    launcher._set_up_logging(True, Format.TEXT, tmp_path / "log")
+    message_log("spark_wan.sender.test").info("x", event="published")
+    assert (tmp_path / "log").read_text().endswith(" INFO spark_wan.sender.test: x\n")
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_lines_of_json_are_kept_apart_from_what_spark_prints(
+    monkeypatch: pytest.MonkeyPatch,
+    root_logger: logging.Logger,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    named: bool,
+) -> None:
+    """Fails when the log of a job is no longer one object per line: the JVM prints text."""
+    printed: list[Path | None] = []
+
+    def local_session(name: str, *, log_file: Path, **settings: Any) -> Any:
+        printed.append(log_file)
+        log_file.write_text("WARNING: Using incubator modules\n")
+        return SimpleNamespace(stop=lambda: None)
+
+    monkeypatch.setattr("spark_wan.local.local_session", local_session)
+    monkeypatch.setattr(cache, "cache_folder", lambda: tmp_path)
+    monkeypatch.delenv("PYSPARK_GATEWAY_PORT", raising=False)
+    monkeypatch.setattr("pyspark.sql.SparkSession.getActiveSession", lambda: None)
+    options = JobOptions(
+        SimpleNamespace(obj=None),  # type: ignore[arg-type]
+        Path("topology.yaml"),
+        "newark",
+        log_file=tmp_path / "wan.log" if named else None,
+        verbose=True,
+        log_format=Format.JSON,
+    )
+    begun: list[Mapping[str, str]] = []
+    with launcher.session_of("sender", options, begins=begun.append):
+        message_log("spark_wan.sender.test").info("two\nlines", event="published")
+    if named:
+        lines, spark = (tmp_path / "wan.log").read_text(), tmp_path / "wan.spark.log"
+        assert begun == [{"log": str(tmp_path / "wan.log"), "spark_log": str(spark)}]
+    else:
+        lines, spark = capsys.readouterr().err, tmp_path / "logs" / "sender-newark.spark.log"
+        assert begun == [{"spark_log": str(spark)}]
+    assert printed == [spark] and "incubator" in spark.read_text()
+    assert [json.loads(line)["message"] for line in lines.splitlines()] == ["two\nlines"]
+
+
+def test_an_error_that_ends_a_command_is_a_line_of_json_too(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Also before there is a log. Fails when standard error has a line that no collector reads."""
+    with pytest.raises(Exit), reporting_errors(Format.TEXT, log_format=Format.JSON):
+        raise WanError("topology.yaml: two\nproblems")
+    out, err = capsys.readouterr()
+    told = json.loads(err)
+    assert (out, told["event"], told["level"]) == ("", "failed", "ERROR")
+    assert told["message"] == told["cause"] == "topology.yaml: two\nproblems"
 
 
 def test_work_is_reported_every_ten_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -170,14 +266,14 @@ def test_work_is_reported_every_ten_seconds(monkeypatch: pytest.MonkeyPatch) -> 
             return None
 
     monkeypatch.setattr(launcher, "POLL_INTERVAL", 0.0)
-    monkeypatch.setattr(launcher, "milliseconds", lambda: now)
-    monkeypatch.setattr(launcher, "works", lambda: work)
+    monkeypatch.setattr(progress, "milliseconds", lambda: now)
+    monkeypatch.setattr(progress, "works", lambda: work)
     streams: list[str] = []
     watch(
         Clocked(None),
         stopped,
         lambda status: streams.append(status.stream),
-        lambda each: reported.append(((now - each.began_ms) // 1000, each.stream)),
+        WorkWatch(lambda each: reported.append(((now - each.began_ms) // 1000, each.stream))),
     )
     assert reported == [(12, "a.b.t"), (12, "a.b.u"), (24, "a.b.t"), (24, "a.b.u")]
     assert streams == ["a.b.u"]
@@ -290,7 +386,11 @@ def reloaded(monkeypatch: pytest.MonkeyPatch, topologies: Topologies, hangups: i
     monkeypatch.setattr(launcher, "_session", lambda *_: nullcontext(object()))
     monkeypatch.setattr(launcher.threading, "Event", Stopped)
     options: Any = SimpleNamespace(
-        site="newark", verbose=False, available_now=False, session_settings=dict
+        site="newark",
+        verbose=False,
+        log_format=Format.TEXT,
+        available_now=False,
+        session_settings=dict,
     )
     launcher.launch(
         "sender", topologies.new_job, options, out=open_output(Format.JSON), report=print

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import json
+import logging
 import re
+import sys
 from dataclasses import replace
 
 import pytest
@@ -11,7 +14,7 @@ import pytest
 from spark_wan.cli.options import Format
 from spark_wan.cli.output import describe_applied, describe_sent, describe_work, open_output
 from spark_wan.receiver.stream import TableStatus
-from spark_wan.runtime.progress import Progress
+from spark_wan.runtime.progress import LONG, Progress
 from spark_wan.sender.outbound_stream import StreamStatus
 from spark_wan.units import milliseconds
 
@@ -129,6 +132,7 @@ def test_progress_for_scripts_has_the_fields_of_the_status(
     started, sent, applied = map(json.loads, capsys.readouterr().out.splitlines())
     for line in (started, sent, applied):
         assert line.pop("time").endswith("+00:00")
+        assert line.pop("v") == 1
     assert started == {"event": "started", "job": "sender", "site": "newark"}
     assert sent == {
         "event": "progress",
@@ -165,3 +169,55 @@ def test_progress_for_scripts_has_the_fields_of_the_status(
         "held": None,
         "needs": None,
     }
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_in_a_terminal_long_work_is_a_line_that_is_renewed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """On standard error, cut to its width, and taken away before anything else is printed. Fails
+    when a capture of an hour fills the terminal, or when its line is left there."""
+    screen = Terminal()
+    monkeypatch.setattr("sys.stdout", screen)
+    monkeypatch.setattr("sys.stderr", screen)
+    monkeypatch.setenv("COLUMNS", "90")
+    out = open_output(Format.TEXT)
+    work = Progress("a.b.t\n", "a", "capturing", 9_000, 24_600_000, milliseconds() - 60_000, 0.25)
+    assert out.work_interval == 1.0
+    out.work(work)
+    out.work(replace(work, share=0.5))
+    out.work_ended()
+    out.work_ended()
+    first, second, third, rest = screen.getvalue().split("\r")[1:] + [""]
+    assert first.endswith("\x1b[K") and len(first) == 89 + len("\x1b[K") and "a.b.t?" in first
+    assert (third, rest) == ("\x1b[K", "") and second != first
+    out.work(work)
+    out.job_event("stopped", "sender", "newark")
+    assert "\x1b[K\r\x1b[K" in screen.getvalue()
+    assert screen.getvalue().rstrip().endswith("sender at newark stopped")
+
+
+@pytest.mark.parametrize("missing", ["stdout", "stderr", "log"])
+def test_without_a_terminal_long_work_is_a_line_each_time(
+    monkeypatch: pytest.MonkeyPatch, missing: str
+) -> None:
+    """So it is where the log goes to the terminal, too. Fails when a file gets control codes."""
+    out_stream, error_stream = Terminal(), Terminal()
+    for name, stream in (("stdout", out_stream), ("stderr", error_stream)):
+        monkeypatch.setattr(f"sys.{name}", io.StringIO() if name == missing else stream)
+    handler = logging.StreamHandler(sys.stderr)
+    if missing == "log":
+        logging.getLogger().addHandler(handler)
+    try:
+        out = open_output(Format.TEXT)
+        assert out.work_interval == LONG
+        out.work(Progress("a.b.t", "a", "capturing", 9, None, milliseconds() - 60_000))
+        out.work_ended()
+    finally:
+        logging.getLogger().removeHandler(handler)
+    assert isinstance(sys.stdout, io.StringIO) and "a.b.t: capturing 9" in sys.stdout.getvalue()
+    assert isinstance(sys.stderr, io.StringIO) and sys.stderr.getvalue() == ""

@@ -67,6 +67,7 @@ def test_the_answer_as_json(terminal: Terminal) -> None:
     assert (code, json.loads(out)) == (
         0,
         {
+            "v": 1,
             "verb": "pause",
             "site": NEWARK,
             "changed": True,
@@ -110,6 +111,7 @@ def test_b19_a_drain_says_what_it_waits_for_and_whether_all_has_arrived(terminal
     assert (code, json.loads(out)) == (
         0,
         {
+            "v": 1,
             "verb": "stop",
             "site": NEWARK,
             "changed": False,

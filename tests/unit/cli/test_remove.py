@@ -39,7 +39,7 @@ def test_a_stream_that_the_topology_does_not_have_is_removed(
 ) -> None:
     assert removed(monkeypatch, with_old, OLD, "--output", "json") == 0
     url = with_old.topology.sender("east").channel
-    assert json.loads(capsys.readouterr().out) == {"removed": OLD, "channels": [url]}
+    assert json.loads(capsys.readouterr().out) == {"v": 1, "removed": OLD, "channels": [url]}
     assert open_channel(url).epochs() == {CURRENT: [1]}
 
 

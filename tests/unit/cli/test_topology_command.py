@@ -167,7 +167,7 @@ def test_a_picture_goes_to_a_file_or_to_standard_output(
     assert run("-c", FOUR, "--svg", "-") == 0
     assert capsys.readouterr().out == file.read_text()
     assert run("-c", FOUR, "--svg", file, "--table", "stock", "-o", "json") == 0
-    assert json.loads(capsys.readouterr().out) == {"svg": str(file)}
+    assert json.loads(capsys.readouterr().out) == {"v": 1, "svg": str(file)}
     svg = ElementTree.parse(file).getroot()
     assert svg.findtext("{*}title") == "stock in four_sites.yaml"
 

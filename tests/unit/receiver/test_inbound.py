@@ -92,6 +92,20 @@ def test_b14_a_channel_in_which_nothing_is_yet_is_said_once(
     assert len(caplog.records) == 1 and acked(channel, "orders") == 1
 
 
+def test_a_channel_that_does_not_answer_is_in_the_log_once(
+    channel: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """And again after it has answered. Fails when a log grows by a line each second."""
+    here = receiver(channel)
+    send(channel, "orders", 1)
+    for down in (False, True, True, True, False, True):
+        channel.down = down
+        here.channel.look(SPARK)
+    told = [record for record in caplog.records if vars(record).get("event") == "channel-held"]
+    assert len(told) == 2 and DENIED in told[0].getMessage()
+    assert vars(told[0])["channel"] == here.channel.name
+
+
 def test_a_forged_copy_does_not_turn_a_stream_of_events_off(channel: Any) -> None:
     """A stream of copies is known by its name. Fails when its newest manifest says what it is:
     nothing is applied then, and nothing is held."""

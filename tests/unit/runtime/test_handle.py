@@ -27,7 +27,7 @@ class Does(Activity):
 
 
 def job(session: ConnectSession, held: str | None = None, **settings: Any) -> JobHandle[Any]:
-    status = SimpleNamespace(stream="orders", held=held)
+    status = SimpleNamespace(stream="orders", held=held, epochs=2, events=30)
     spark: Any = session
     return JobHandle(spark, "sender", 2, lambda: [status], **settings)
 

@@ -140,7 +140,8 @@ def test_f43_continue_ends_the_wait_and_raises_an_alert(caplog: pytest.LogCaptur
     assert message.startswith(f"{STREAM}: epoch 1, published ")
     assert message.endswith(
         "does not meet the ack policy all: acked by no site, not by denver, seattle. It stays in "
-        "the channel, and later acks count."
+        "the channel, and later acks count. Check that the receivers of the sites whose acks are "
+        "missing run."
     )
 
 

@@ -43,6 +43,7 @@ from spark_wan.log.stream_log import StreamLog
 from spark_wan.runtime.first_looks import FirstLooks
 from spark_wan.runtime.handle import JobHandle
 from spark_wan.runtime.pace import Pace
+from spark_wan.runtime.progress import WorkWatch
 from spark_wan.runtime.scheduler import Found, Next
 from spark_wan.sender.acks import AckManager
 from spark_wan.sender.outbound_stream import OutboundStream, StreamStatus
@@ -434,7 +435,7 @@ def test_a_held_stream_stops_no_other_with_available_now() -> None:
     )
     here.begin()
     with pytest.raises(WanError, match="orders: there is no Delta table"):
-        watch(here.handle, threading.Event(), say, print)
+        watch(here.handle, threading.Event(), say, WorkWatch(print))
     assert here.published("readings") == 1
     with pytest.raises(WanError, match="orders: there is no Delta table"):
         here.handle.await_termination()
@@ -565,3 +566,53 @@ def test_a_run_ends_before_an_end_that_is_far_away() -> None:
         again = partial(stream.look, cast(Any, here.spark))
         turn = turn.work(cast(Any, here.spark)) if isinstance(turn, Found) else again()
     assert here.published("orders") == 1
+
+
+def test_what_an_operator_asked_for_is_told_when_it_comes_into_effect(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """For each stream, once. Fails when the log says only that it was asked for."""
+    caplog.set_level("INFO", "spark_wan.sender.outbound_stream")
+    here = Here(orders=0)
+    [stream] = here.streams
+    publisher = stream.publisher
+    assert publisher is not None
+    paused: list[Rule | None] = [None]
+    wanted = [WantedEnd()]
+    stream.pause, stream.first_looks = lambda: paused[0], None
+    publisher.wanted = publisher.wanted_before = lambda: wanted[0]
+
+    def told() -> list[tuple[str, str]]:
+        turns(stream, here.spark)
+        records = [*caplog.records]
+        caplog.clear()
+        assert all(vars(each)["stream"] == "orders" for each in records)
+        return [(vars(each)["event"], each.getMessage()) for each in records]
+
+    assert [event for event, _ in told()] == ["published"]
+    for capture, does in ((False, "goes on to add"), (True, "adds nothing")):
+        paused[0] = Rule("east", None, True, capture, generation=1, by="ann at here", at=0)
+        [(event, text)] = told()
+        assert event == "paused" and "paused by ann at here" in text and does in text
+        assert told() == []
+    paused[0] = None
+    assert [event for event, _ in told()] == ["resumed"]
+    ending = Ending(None, None, End(AT_VERSION, 0), generation=1, by="ann at here", at=5)
+    wanted[0] = WantedEnd(1, ending)
+    assert [event for event, _ in told()] == ["ended"]
+    assert told() == []
+    wanted[0] = WantedEnd(2, replace(ending, end=None, generation=2))
+    assert [event for event, _ in told()] == ["resumed"]
+    assert told() == []
+
+
+def test_a_release_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    """Once nothing holds the stream. Fails when a hold is in the log, and its end is not."""
+    caplog.set_level("INFO", "spark_wan.sender.outbound_stream")
+    here = Here(orders=0)
+    [stream], spark = here.streams, cast(Any, here.spark)
+    for part in ("publishing", "acks"):
+        stream._hold(part, WanError(f"{part}: no"), spark)
+    for part in ("publishing", "acks", "acks"):
+        stream._release(part)
+    assert [vars(each)["event"] for each in caplog.records] == ["held", "held", "released"]
