@@ -221,6 +221,16 @@ class EndMovedError(WanError):
     """An operator has ended a stream before what was captured meanwhile. It is planned again."""
 
 
+class QueueFullError(WanError):
+    """The queue of a stream is full: nothing is added to it until acks make room.
+
+    ``is_hold``: it is to be reported as a hold."""
+
+    def __init__(self, message: str, is_hold: bool) -> None:
+        super().__init__(message)
+        self.is_hold = is_hold
+
+
 class StoppedError(WanError):
     """The work was cancelled by ``stop()``. Never swallowed, never a dead letter."""
 

@@ -178,6 +178,9 @@ class StatusView:
             return
         if sender.held is not None:
             yield Text(f"{at} holds it{self._since(sender.held_since_ms)}: {sender.held}", "red")
+        if sender.queue_full is not None and sender.held is None:
+            since = self._since(sender.queue_full_since_ms)
+            yield Text(f"{at} adds nothing{since}: {sender.queue_full}", "yellow")
         if sender.alert is not None:
             yield Text(sender.alert, "yellow")
         if sender.dead_letters:
@@ -229,6 +232,12 @@ class StatusView:
         if site.needs is not None:
             since = self._since(site.needs_since_ms)
             yield Text(f"{site.site} needs a copy of the table{since} ({site.needs})", "red")
+        if site.dropped is not None:
+            yield Text(
+                f"the queue was full: the stream goes on without what {site.site} had not acked "
+                f"through epoch {site.dropped}. {NEW_SITE}",
+                "red",
+            )
         if site.lacks_before is not None and site.cause is None:
             if site.lacks_before < 0:
                 what, advice = "the events before", RESEND_TO_NEW_SITE

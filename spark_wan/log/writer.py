@@ -37,6 +37,7 @@ from spark_wan.errors import EndMovedError, LogGapError, ManifestExists, StaleWr
 from spark_wan.events.columns import fingerprint
 from spark_wan.log.frame_age import STALE_AGE, are_safe, are_there
 from spark_wan.log.lost_logs import LogEnd, NewLog, check_acks, check_log
+from spark_wan.log.progress import acked_through
 from spark_wan.log.stream_log import StreamLog
 from spark_wan.steps import Steps
 from spark_wan.wire.checkpoint import SenderCheckpoint
@@ -177,8 +178,15 @@ class LogWriter:
             table=settings.table,
             keys=settings.keys,
             created=self.clock(),
-            **{"selection": ALL_ROWS, **fields},
+            **{"selection": ALL_ROWS, "dropped": self._still_dropped(last), **fields},
         )
+
+    def _still_dropped(self, last: Manifest | None) -> Mapping[str, int]:
+        """Return which of the sites that were dropped still lack what they were dropped for."""
+        if last is None or not last.dropped:
+            return {}
+        has = acked_through(last, self.log.acks(), last.dropped)
+        return {site: through for site, through in last.dropped.items() if has[site] < through}
 
     def without_rows(self, last: Manifest, settings: StreamSettings, **fields: Any) -> Manifest:
         """Return the manifest that follows ``last``, of a table, and carries nothing. ``fields``:

@@ -32,13 +32,14 @@ from spark_wan.sender.copies import CopiesNow, OutboundCopies, OutboundCopy, out
 from spark_wan.sender.outbound_channel import OutboundChannel, note_stop
 from spark_wan.sender.outbound_stream import OutboundStream, StreamStatus
 from spark_wan.sender.publish import CaptureSettings, Publisher
+from spark_wan.sender.queue import OutboundQueue
 from spark_wan.sender.record import SenderRecordKeeper
 from spark_wan.sender.serve import PublishedTable
 from spark_wan.state.checkpoints import StoredCheckpoints
 from spark_wan.state.decisions import StoredDecisions
 from spark_wan.topology import model
 from spark_wan.topology.fingerprint import settings_fingerprint
-from spark_wan.topology.model import Table, Topology, stream_name
+from spark_wan.topology.model import QueueLimits, Table, Topology, stream_name
 from spark_wan.topology.routes import Serving, reached, served_by
 from spark_wan.topology.signing import sending_trust
 from spark_wan.units import milliseconds
@@ -202,6 +203,16 @@ class Sender:
         checkpoints = StoredCheckpoints(f"{state}/checkpoints/sender/{sender.name}", storage)
         decisions = StoredDecisions(state, storage)
         decisions.record(table.name, self.decisions.get(table.name, Decisions()))
+        acks = AckManager(
+            stream_log,
+            checkpoints,
+            policy=sender.ack_policy,
+            ack_timeout=int(sender.ack_timeout * 1000),
+            clock=milliseconds,
+            served=settings.addressees,
+            never_primary=self.topology.never_primary,
+            watch=watch,
+        )
         publisher = None
         if table.source == "table":
             publisher = Publisher(
@@ -213,17 +224,8 @@ class Sender:
                 decisions=partial(decisions.load, table.name),
                 wanted=partial(control.wanted, sender.name, table.name),
                 wanted_before=partial(control.wanted_before, sender.name, table.name),
+                queue=OutboundQueue(acks, QueueLimits.of(sender, table)),
             )
-        acks = AckManager(
-            stream_log,
-            checkpoints,
-            policy=sender.ack_policy,
-            ack_timeout=int(sender.ack_timeout * 1000),
-            clock=milliseconds,
-            served=settings.addressees,
-            never_primary=self.topology.never_primary,
-            watch=watch,
-        )
         fingerprint = settings_fingerprint(self.topology, sender, table)
         by_sink = publisher is None
         return OutboundStream(

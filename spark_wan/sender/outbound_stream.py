@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from spark_wan.delta.errors import ErrorKind, error_text
 from spark_wan.delta.sessions import CurrentSession, lost_session
-from spark_wan.errors import StoppedError, TableReplacedError, WanError
+from spark_wan.errors import QueueFullError, StoppedError, TableReplacedError, WanError
 from spark_wan.runtime.first_looks import FirstLooks
 from spark_wan.runtime.hold import Hold, next_wait
 from spark_wan.runtime.pace import Pace
@@ -72,6 +72,9 @@ class StreamStatus:
     held_since_ms: int | None = None
     replaced: bool = False
     """It is held because the source is not the table, or not in the state, that was published."""
+    queue_full: str | None = None
+    """Why nothing is added for now, though nothing is wrong here: too much waits for acks."""
+    queue_full_since_ms: int | None = None
     alert: str | None = None
     """An epoch that did not meet the ack policy in time, and whose acks it lacks."""
     remote_holds: dict[str, str] = field(default_factory=dict)
@@ -185,6 +188,11 @@ class OutboundStream(Activity):
             self._leave_first_looks()
             return Next(self.pace.wait())
         hold = self._holds.get("publishing")
+        if self.status.queue_full is not None:
+            if self._shows(self.publisher.is_queue_full, spark):
+                return Next(self.pace.wait())
+            if hold is not None:
+                hold.retry_now()
         if hold is not None and (wait := hold.left()):
             return Next(min(wait, self.pace.wait()))
         if hold is None and self._shows(self.publisher.is_quiet, spark):
@@ -282,8 +290,14 @@ class OutboundStream(Activity):
         except StopIteration as end:
             published = end.value
             self._release("publishing")
+            self.note_queue(None)
         except Exception as error:
-            self._hold("publishing", error, spark)
+            full = error if isinstance(error, QueueFullError) else None
+            self.note_queue(full)
+            if full is None or full.is_hold or self.available_now:
+                self._hold("publishing", error, spark)
+            else:
+                self._release("publishing")
         if published is not None:
             self._note_published(published)
         return self._after_round(published, spark)
@@ -299,6 +313,17 @@ class OutboundStream(Activity):
             if published.last_version >= self._through and not self.publisher.may_end:
                 return None
         return Next(0.0 if published is not None else self.pace.wait())
+
+    def note_queue(self, full: QueueFullError | None) -> None:
+        """Note whether the queue is full, and why."""
+        status = self.status
+        if full is None:
+            status.queue_full = status.queue_full_since_ms = None
+            return
+        if status.queue_full is None:
+            log.warning("%s", full)
+            status.queue_full_since_ms = milliseconds()
+        status.queue_full = str(full)
 
     def _note_published(self, published: Manifest) -> None:
         self._newest = published
@@ -319,6 +344,14 @@ class OutboundStream(Activity):
                 published.epoch,
                 published.last_version,
                 published.control,
+            )
+            return
+        if published.first_version > published.last_version and published.dropped:
+            log.info(
+                "%s: epoch %d, without sites: %s",
+                self.name,
+                published.epoch,
+                ", ".join(published.dropped),
             )
             return
         if published.first_version > published.last_version:
@@ -355,6 +388,8 @@ class OutboundStream(Activity):
             through=newest.through if newest is not None else None,
             held=status.held or self.forwarding_held,
             replaced=status.replaced,
+            queue_full=status.queue_full,
+            queue_full_since=status.queue_full_since_ms,
             waiting=self.publisher.waiting if self.publisher is not None else 0,
             work=None,
             epochs=status.epochs,

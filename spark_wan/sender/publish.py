@@ -52,6 +52,7 @@ from spark_wan.log.lost_logs import LogEnd, NewLog
 from spark_wan.log.stream_log import StreamLog
 from spark_wan.log.writer import CheckpointStore, LogWriter, StreamSettings
 from spark_wan.sender.ending import EndPoint
+from spark_wan.sender.queue import OutboundQueue, log_dropped
 from spark_wan.steps import Steps
 from spark_wan.wire.checkpoint import PublishedState
 from spark_wan.wire.control import AT_TIME, Ending, WantedEnd
@@ -197,6 +198,8 @@ class Publisher:
     """Reads what the operators of the site want of the stream. Raises WanError."""
     wanted_before: Callable[[], WantedEnd] = WantedEnd
     """Returns what they wanted when it was read last, by whomever. Costs no request."""
+    queue: OutboundQueue | None = None
+    """What limits how much may wait in the channel; None: nothing does."""
     control: int = 0
     """The highest generation of the site's control log that a round has seen, in it or in the
     stream's log."""
@@ -264,6 +267,11 @@ class Publisher:
         if ending is not None and ending.end is not None:
             return EndRequest(ending.by, ending.end.kind, ending.end.point)
         return EndRequest(f"request {self.control}", "") if self.has_ended else None
+
+    def is_queue_full(self) -> bool:
+        """Whether too much waits for acks still, by the acks that have come since the last round.
+        Raises ChannelError."""
+        return self.queue is not None and self.queue.is_full()
 
     def is_quiet(self) -> bool:
         """Whether a round would find nothing to publish, as far as the source shows at a glance."""
@@ -365,6 +373,10 @@ class Publisher:
             self._ended_empty, ends = self._end.ending, False
         if planned is None and not new_sites and not ends:
             return None
+        if planned is not None and not planned.quiet and (dropped := self._check_queue(end.last)):
+            yield QUIET_PLANNED
+            self._writer.check_acks(end)
+            return (yield from self._add(end, self._without(dropped, end), self.clock()))
         yield QUIET_PLANNED if planned is None else self._step_of(planned)
         self._writer.check_acks(end)
         began = self.clock()
@@ -374,6 +386,19 @@ class Publisher:
         elif manifest is None and end.last is not None and new_sites:
             manifest = self._writer.without_rows(end.last, self.settings, control=self.control)
         return None if manifest is None else (yield from self._add(end, manifest, began))
+
+    def _check_queue(self, last: Manifest | None) -> Mapping[str, int]:
+        """Return the sites to drop before the next events, as :meth:`OutboundQueue.check` does.
+        Raises QueueFullError where these wait."""
+        return self.queue.check(last) if self.queue is not None else {}
+
+    def _without(self, dropped: Mapping[str, int], end: LogEnd) -> Manifest:
+        """Return the manifest by which the stream goes on without some sites."""
+        assert end.last is not None
+        log_dropped(end.last, dropped)
+        return self._writer.without_rows(
+            end.last, self.settings, control=self.control, dropped=dropped
+        )
 
     def _is_at_end(self) -> bool:
         """Whether everything is published that is before the end of the stream, by the history as

@@ -63,7 +63,7 @@ class Problem:
     level: Level
     kind: str
     """``channel``, ``held``, ``no answer``, ``stopped``, ``unknown``, ``behind``, ``queue``,
-    ``history``, ``paused``, ``dead letters``, ``acks`` or ``site``."""
+    ``history``, ``paused``, ``dead letters``, ``acks``, ``dropped`` or ``site``."""
     text: str
     channel: str
     stream: str = ""
@@ -175,6 +175,10 @@ class _Check:
             since = self._for(sender.silent_since_ms)
             text = f"the {job} of {at} has said nothing{since}. Check that it runs."
             yield self._problem(Level.CRITICAL, "unknown", text, at)
+        if sender is not None and sender.queue_full is not None and sender.held is None:
+            since = self._for(sender.queue_full_since_ms)
+            text = f"{at} adds nothing to it{since}: {sender.queue_full}"
+            yield self._problem(Level.WARNING, "queue", text, at)
         if sender is not None and sender.alert is not None:
             yield self._problem(Level.WARNING, "acks", sender.alert, at)
         yield from self._paused(at)
@@ -199,6 +203,7 @@ class _Check:
             moments.append(stream.published_at_ms)
         if sender is not None:
             moments += [sender.stopped_ms, sender.held_since_ms, sender.silent_since_ms]
+            moments.append(sender.queue_full_since_ms)
         since = min((each for each in moments if each), default=None)
         if not self._is_over(since, self.limits.history):
             return
@@ -233,6 +238,12 @@ class _Check:
             since = self._for(receiver.silent_since_ms)
             text = f"the receiver of {name} has said nothing{since}. Check that it runs."
             yield self._problem(Level.CRITICAL, "unknown", text, name)
+        if site.dropped is not None:
+            text = (
+                f"the queue was full, and the stream goes on without what {name} had not acked "
+                f"through epoch {site.dropped}. {NEW_SITE}"
+            )
+            yield self._problem(Level.CRITICAL, "dropped", text, name)
         if site.lacks_before is not None and site.cause is None and site.state != NOT_SERVED:
             text = f"{name} was added to a running stream, and lacks what came before."
             yield self._problem(Level.WARNING, "site", f"{text} {NEW_SITE}", name)

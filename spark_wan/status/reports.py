@@ -25,12 +25,12 @@ from spark_wan.log.notes import (
     pauses,
     receiver_record,
 )
-from spark_wan.log.progress import acked_through
+from spark_wan.log.progress import acked_through, waited_through
 from spark_wan.log.stream_log import StreamLog, read_acks
 from spark_wan.runtime.progress import ms_left, rows_per_s
 from spark_wan.state.control import ControlLog
 from spark_wan.topology.fingerprint import settings_fingerprint
-from spark_wan.topology.model import Sender, Stream, Topology
+from spark_wan.topology.model import QueueLimits, Sender, Stream, Topology
 from spark_wan.topology.routes import all_streams
 from spark_wan.units import milliseconds
 from spark_wan.wire.ack import Ack
@@ -160,6 +160,9 @@ class SiteReport:
     lacks_before: int | None = None
     """The first version that it is sent, where it has acked none of those before: it was added to a
     running stream, or its ack was lost. Of a user stream -1; None: it has them."""
+    dropped: int | None = None
+    """The stream goes on without what the site had not acked through this epoch, because its queue
+    was full; None: it does not, or the site has got over it."""
     served: bool = True
     """False for a site that is no longer among the sender's remotes: no trim waits for its acks."""
     path: str | None = None
@@ -188,6 +191,9 @@ class SenderReport:
     dead_letters: int
     duplicates: int
     """Rows that it saw with the key of another."""
+    queue_full: str | None
+    """Why it adds nothing to the stream for now: too much waits for acks."""
+    queue_full_since_ms: int | None
     alert: str | None
     """Which epoch did not meet the ack policy in time, and whose acks it lacks."""
     written_ms: int
@@ -339,6 +345,12 @@ class _Reading:
     def served(self) -> Sequence[str]:
         return self.planned.addressees if self.planned is not None else self.sender.remotes
 
+    @property
+    def holds_when_full(self) -> bool:
+        """Whether a full queue is to be reported as a hold."""
+        of = self.planned
+        return of is not None and QueueLimits.of(of.sender, of.table).policy == "hold"
+
     def path(self, site: str) -> str | None:
         """Return the way of a forwarded event to a site."""
         forwarded = self.planned is not None and self.planned.inbound is not None
@@ -466,9 +478,8 @@ class StatusReader:
             if newest.copy is not None and not newest.copy.request and not asks:
                 return None
             acked = acked_through(newest, acks, log_read_first=True)
-            log.check_gap(
-                whole, below, {site: acked[site] for site in acked if site in reading.served}
-            )
+            served = {site: acked[site] for site in acked if site in reading.served}
+            log.check_gap(whole, below, waited_through(newest, served))
             lowest = min(acked.values(), default=newest.epoch)
             waiting = self._read_waiting(log, newest, [epoch for epoch in whole if epoch > lowest])
         except WanError as error:
@@ -494,6 +505,7 @@ class StatusReader:
                         acked[site],
                         ack=acks.get(site),
                         receiver=receivers.get(site),
+                        dropped=newest.dropped.get(site, 0),
                         waiting=waiting,
                         reading=reading,
                     )
@@ -585,6 +597,7 @@ class StatusReader:
         *,
         ack: Ack | None,
         receiver: ReceiverReport | None,
+        dropped: int,
         waiting: Mapping[int, _Epoch],
         reading: _Reading,
     ) -> SiteReport:
@@ -607,6 +620,7 @@ class StatusReader:
             answered_at_ms=int(answered * 1000) if ack is not None and answered else None,
             applying=ack.working if ack is not None else None,
             dead_letters=ack.dead_letters if ack is not None else 0,
+            dropped=dropped if dropped > acked else None,
             served=site in reading.served,
             path=reading.path(site),
             receiver=receiver,
@@ -683,11 +697,15 @@ class StatusReader:
             )
             return replace(report, sender_problem=problem if data is not None else None)
         expected = self._settings.get(reading.name, record.settings)
+        held, since = record.held, record.held_since
+        if held is None and reading.holds_when_full:
+            # A sink that waits in its commit says that its queue is full, and no more.
+            held, since = record.queue_full, record.queue_full_since
         return replace(
             report,
             sender=SenderReport(
-                held=record.held,
-                held_since_ms=record.held_since,
+                held=held,
+                held_since_ms=since,
                 began_ms=record.began,
                 epochs=record.epochs,
                 events=record.events,
@@ -695,6 +713,8 @@ class StatusReader:
                 bytes=record.bytes,
                 dead_letters=record.dead_letters,
                 duplicates=record.duplicates,
+                queue_full=record.queue_full,
+                queue_full_since_ms=record.queue_full_since,
                 alert=record.alert,
                 written_ms=record.written,
                 settings_generation=record.settings_generation,

@@ -12,6 +12,7 @@ from spark_wan.topology.ack_policy import POLICY_NAMES, AckPolicy, parse_ack_pol
 from spark_wan.topology.settings import setting, store_options
 from spark_wan.topology.values import (
     OnAckTimeout,
+    OnQueueLimit,
     OnTableOperation,
     Source,
     Sync,
@@ -20,6 +21,7 @@ from spark_wan.topology.values import (
     parse_flag,
     parse_name,
     parse_on_ack_timeout,
+    parse_on_queue_limit,
     parse_on_table_operation,
     parse_signing_keys,
     parse_source,
@@ -175,6 +177,24 @@ class Sender:
         partial(parse_seconds, zero=True),
         "Seconds that a commit waits for the ack policy; 0: it does not wait.",
     )
+    max_queue_bytes: int | None = setting(
+        None,
+        parse_bytes,
+        "Maximum size of what waits for acks in a stream, at which no epoch is added to it: bytes,"
+        " or 10GiB, 500MB. Default: no maximum.",
+    )
+    max_queue_age: float | None = setting(
+        None,
+        parse_seconds,
+        "Maximum age of what waits for acks in a stream, at which no epoch is added to it: seconds,"
+        " or 30m, 12h. Default: no maximum.",
+    )
+    on_queue_limit: OnQueueLimit = setting(
+        "block",
+        parse_on_queue_limit,
+        "What happens when a queue is full: block, wait for acks; hold, also report a hold;"
+        " drop_reader, go on without the sites that lag, which then need a copy.",
+    )
 
     @property
     def channel_name(self) -> str:
@@ -236,10 +256,47 @@ class Table:
     sync_after: float | None = setting(
         None, parse_seconds, "How long sync: delayed waits; default: as the site's sync_after."
     )
+    max_queue_bytes: int | None = setting(
+        None, parse_bytes, "Of the table's streams; default: as the sender's max_queue_bytes."
+    )
+    max_queue_age: float | None = setting(
+        None, parse_seconds, "Of the table's streams; default: as the sender's max_queue_age."
+    )
+    on_queue_limit: OnQueueLimit | None = setting(
+        None,
+        parse_on_queue_limit,
+        "Of the table's streams; default: as the sender's on_queue_limit.",
+    )
 
     def location(self, site: str) -> str:
         """Return the path, URL or catalog name of the table at ``site``."""
         return _look_up(self.at, site, f"table {self.name!r}: site")
+
+
+@dataclass(frozen=True)
+class QueueLimits:
+    """How much of a stream may wait in its channel, and what happens then."""
+
+    bytes: int | None = None
+    """Size of the frames that some site has not acked; None: any."""
+    age: float | None = None
+    """Seconds since the oldest epoch that waits was added; None: any."""
+    policy: OnQueueLimit = "block"
+
+    @classmethod
+    def of(cls, sender: Sender, table: Table) -> QueueLimits:
+        """Return the limits of the streams of a table that a sender adds to."""
+        size, age, policy = table.max_queue_bytes, table.max_queue_age, table.on_queue_limit
+        return cls(
+            sender.max_queue_bytes if size is None else size,
+            sender.max_queue_age if age is None else age,
+            sender.on_queue_limit if policy is None else policy,
+        )
+
+    @property
+    def exist(self) -> bool:
+        """Whether there is a limit."""
+        return self.bytes is not None or self.age is not None
 
 
 @dataclass(frozen=True)

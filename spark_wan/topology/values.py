@@ -15,6 +15,7 @@ from spark_wan.errors import TopologyError, nearest
 from spark_wan.wire.signature import KeyReference
 
 OnAckTimeout = Literal["wait", "continue"]
+OnQueueLimit = Literal["block", "hold", "drop_reader"]
 OnTableOperation = Literal["hold", "distribute", "skip"]
 Source = Literal["table", "sink"]
 Sync = Literal["auto", "delayed", "manual"]
@@ -186,6 +187,10 @@ def known_name(value: object, kind: str, known: Collection[str]) -> str:
 
 def parse_on_ack_timeout(value: object) -> OnAckTimeout:
     return cast(OnAckTimeout, one_of(value, get_args(OnAckTimeout)))
+
+
+def parse_on_queue_limit(value: object) -> OnQueueLimit:
+    return cast(OnQueueLimit, one_of(value, get_args(OnQueueLimit)))
 
 
 def parse_on_table_operation(value: object) -> OnTableOperation:

@@ -112,6 +112,17 @@ def test_what_is_right_is_no_problem() -> None:
             ("critical", "unknown", "newark"),
             "the sender of newark has said nothing for 2 h 10 min",
         ),
+        (
+            with_sender(queue_full="9 GB wait for seattle", queue_full_since_ms=NOW - 5 * MINUTE),
+            ("warning", "queue", "newark"),
+            "newark adds nothing to it for 5 min: 9 GB wait for seattle",
+        ),
+        (
+            with_site(dropped=7),
+            ("critical", "dropped", "seattle"),
+            "the queue was full, and the stream goes on without what seattle had not acked through "
+            "epoch 7. If its `sync`",
+        ),
         (with_sender(alert="epoch 3 is late"), ("warning", "acks", "newark"), "epoch 3 is late"),
         (
             replace(STREAM, problem="epoch 3 is missing"),
@@ -203,8 +214,9 @@ def test_a_site_that_is_held_or_silent_is_not_also_behind() -> None:
         with_sender(stopped_ms=NOW - 4 * DAY),
         with_sender(silent_since_ms=NOW - 4 * DAY),
         with_sender(held="why", held_since_ms=NOW - 4 * DAY),
+        with_sender(queue_full="9 GB wait", queue_full_since_ms=NOW - 4 * DAY),
     ],
-    ids=["paused", "ended", "stopped", "silent", "held"],
+    ids=["paused", "ended", "stopped", "silent", "held", "full"],
 )
 def test_a_source_that_has_to_keep_its_history_for_long_is_named(stream: StreamReport) -> None:
     """Before VACUUM takes it. Fails when that is said only once the history is lost."""
