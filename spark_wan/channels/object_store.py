@@ -22,7 +22,7 @@ from obstore.store import LocalStore, MemoryStore, from_url
 
 from spark_wan.channels.base import PAGE
 from spark_wan.channels.objects import ObjectChannel, StoredObject, TooLargeError
-from spark_wan.errors import ChannelError
+from spark_wan.errors import DISK_FULL, ChannelError, is_disk_full
 
 _CLIENT_OPTIONS = frozenset(
     {
@@ -269,6 +269,8 @@ class ObjectStoreChannel(ObjectChannel):
 
 def advice(error: Exception, otherwise: str) -> str:
     """Return what to do about an error of a store."""
+    if is_disk_full(error):
+        return DISK_FULL
     if re.search(r"\(os error (38|95)\)", str(error)):  # ENOSYS, EOPNOTSUPP
         return (
             "This file system cannot rename or link files: mounts of object stores, such as "

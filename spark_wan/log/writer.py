@@ -33,7 +33,15 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeVar
 
 from spark_wan.channels.base import write_of
-from spark_wan.errors import EndMovedError, LogGapError, ManifestExists, StaleWriteError, WanError
+from spark_wan.errors import (
+    ChannelError,
+    EndMovedError,
+    LogGapError,
+    ManifestExists,
+    StaleWriteError,
+    WanError,
+    is_disk_full,
+)
 from spark_wan.events.columns import fingerprint
 from spark_wan.log.frame_age import STALE_AGE, are_safe, are_there
 from spark_wan.log.lost_logs import LogEnd, NewLog, check_acks, check_log
@@ -218,7 +226,8 @@ class LogWriter:
         Raises StaleWriteError when a sweep may take the frames before the manifest names them, and
         ManifestExists as :meth:`StreamLog.append` does, or when this process was frozen in it for
         so long that they were swept; and what :attr:`check` raises. The frames of a refused
-        manifest are removed, unless this writer keeps them."""
+        manifest are removed, unless this writer keeps them, and so are those of one for which the
+        disk has no room."""
         self._checked(manifest)
         try:
             return self._append_in_time(manifest, began)
@@ -229,6 +238,13 @@ class LogWriter:
                 # The append may have counted all the same, and the epoch may be acked and trimmed
                 # since: then its frames are gone.
                 raise self._stale() from None
+            raise
+        except ChannelError as error:
+            # A file for which there was no room never gets its name: no manifest names the frames.
+            # Left there, those of each retry would take what room there is.
+            if is_disk_full(error):
+                with suppress(WanError):
+                    self._remove_frames(manifest)
             raise
 
     def _checked(self, manifest: Manifest) -> None:
