@@ -33,6 +33,7 @@ from spark_wan.log.lost_logs import LogEnd, NewLog
 from spark_wan.log.stream_log import StreamLog
 from spark_wan.log.writer import CheckpointStore, LogWriter, StreamSettings
 from spark_wan.sender.queue import OutboundQueue, log_dropped
+from spark_wan.sender.rate import SendRate
 from spark_wan.steps import Steps
 from spark_wan.topology.model import Sender, Stream, Table, Topology
 from spark_wan.topology.routes import addressees, forwarded_sent_to, streams_of
@@ -74,10 +75,12 @@ class Forwarder:
     """Returns the user's recorded decisions about the table. Called only where one is needed."""
     queue: OutboundQueue | None = None
     """What limits how much may wait in the outbound channel; None: nothing does."""
+    rate: SendRate | None = None
+    """How fast the sender adds to its channel; None: as fast as it can."""
     is_paused: Callable[[], bool] = lambda: False
     """Whether nothing of the inbound stream is to be taken."""
     left: bool = False
-    """The last round has left something for that reason."""
+    """The last round has left something for that reason, or because of the rate."""
     position: tuple[str, int] | None = None
     """(log ID, epoch) through which everything of the inbound log is forwarded, or need not be;
     None: not known yet."""
@@ -170,8 +173,8 @@ class Forwarder:
             yield from self._name_new_sites(last)
 
     def _must_leave(self) -> bool:
-        """Whether to leave the rest, because the inbound stream is paused."""
-        self.left = self.is_paused()
+        """Whether to leave the rest, because the inbound stream is paused, or enough was sent."""
+        self.left = self.is_paused() or (self.rate is not None and self.rate.wait() > 0)
         return self.left
 
     def _add(self, manifest: Manifest, began: int) -> Steps[Manifest]:
@@ -179,6 +182,8 @@ class Forwarder:
         added = self._writer.append(manifest, began)
         self._has_log = True
         self.counts.add(added)
+        if self.rate is not None:
+            self.rate.spend(added.bytes, added.rows)
         yield "forward.4 manifest-added"
         # Read again: the acks of what is forwarded are collected meanwhile.
         self._writer.record(self._writer.checkpoint(), added)

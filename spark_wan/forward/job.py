@@ -37,6 +37,7 @@ from spark_wan.sender.acks import AckManager
 from spark_wan.sender.outbound_channel import OutboundChannel
 from spark_wan.sender.outbound_stream import OutboundStream, StreamStatus
 from spark_wan.sender.queue import OutboundQueue
+from spark_wan.sender.rate import SendRate
 from spark_wan.sender.record import SenderRecordKeeper
 from spark_wan.state.checkpoints import StoredCheckpoints
 from spark_wan.state.decisions import StoredDecisions
@@ -96,6 +97,8 @@ class ForwardedStream(Activity):
         wait = hold.left() if hold is not None else 0.0
         if self.acks.status.queue_full is not None:
             wait = ROOM_INTERVAL if self._is_queue_full() else 0.0
+        if self.forwarder.rate is not None:
+            wait = max(wait, self.forwarder.rate.wait())
         return Next(wait) if wait else Found(self._forward, Lane.FORWARDS)
 
     def _is_queue_full(self) -> bool:
@@ -178,6 +181,8 @@ class Forwards:
         self.site = site
         self.available_now = available_now
         self._outbound: dict[str, OutboundChannel] = {}
+        self._rates: dict[str, SendRate] = {}
+        """By sender."""
         self._lock = threading.Lock()
 
     def of(self, inbound: StreamLog, table: Table, answer: SiteAck) -> list[Forwarding]:
@@ -239,6 +244,7 @@ class Forwards:
             clock=milliseconds,
             decisions=partial(decisions.load, table.name),
             queue=OutboundQueue(acks, QueueLimits.of(sender, table)),
+            rate=self._rates.setdefault(sender.name, SendRate.of(sender)),
         )
         return ForwardedStream(
             self.job,

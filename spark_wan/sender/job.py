@@ -33,6 +33,7 @@ from spark_wan.sender.outbound_channel import OutboundChannel, note_stop
 from spark_wan.sender.outbound_stream import OutboundStream, StreamStatus
 from spark_wan.sender.publish import CaptureSettings, Publisher
 from spark_wan.sender.queue import OutboundQueue
+from spark_wan.sender.rate import SendRate
 from spark_wan.sender.record import SenderRecordKeeper
 from spark_wan.sender.serve import PublishedTable
 from spark_wan.state.checkpoints import StoredCheckpoints
@@ -150,6 +151,7 @@ class Sender:
         # Before anything is added to a stream that is to be paused from its beginning.
         control = ControlKeeper(self.topology, self.site)
         control.enforce()
+        rates = {sender.name: SendRate.of(sender) for sender, _ in self.streams}
         streams = [
             self._stream(
                 handle,
@@ -159,6 +161,7 @@ class Sender:
                 available_now=available_now,
                 first_looks=first_looks,
                 control=control,
+                rate=rates[sender.name],
             )
             for sender, table in self.streams
         ]
@@ -195,6 +198,7 @@ class Sender:
         available_now: bool,
         first_looks: FirstLooks | None = None,
         control: ControlKeeper,
+        rate: SendRate | None = None,
     ) -> OutboundStream:
         settings = self._settings(sender, table)
         status, session = StreamStatus(settings.stream, table.name), CurrentSession()
@@ -244,6 +248,7 @@ class Sender:
             on_ack_timeout=self.on_ack_timeout or sender.on_ack_timeout,
             pause=partial(control.pause_of, sender.name, table.name),
             check_control=control.check_known,
+            rate=rate,
         )
 
     def _copies(

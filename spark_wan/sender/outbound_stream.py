@@ -24,6 +24,7 @@ from spark_wan.runtime.scheduler import Activity, Found, Job, Lane, Next, Turn
 from spark_wan.sender.ack_timeouts import AckTimeouts, Decide
 from spark_wan.sender.acks import AckManager, StreamState
 from spark_wan.sender.publish import LARGE_PLANNED, PLANNED, Publisher
+from spark_wan.sender.rate import SendRate
 from spark_wan.sender.record import SenderRecordKeeper
 from spark_wan.sender.sweep import Sweep
 from spark_wan.steps import Steps, reached, run
@@ -153,6 +154,8 @@ class OutboundStream(Activity):
     """Returns what pauses the stream, if anything does."""
     check_control: Callable[[], None] = lambda: None
     """Raises WanError as long as that cannot be told."""
+    rate: SendRate | None = None
+    """How fast the sender publishes; None: as fast as it can."""
     forwarding_held: str | None = None
     """Why the forwarder that publishes the stream, beside this activity, adds nothing."""
     _holds: dict[str, _Hold] = field(default_factory=dict)
@@ -200,9 +203,15 @@ class OutboundStream(Activity):
         join = self._pipeline.wait()
         if join > 0:
             return Next(min(join, self.pace.wait()))
+        if debt := self._debt():
+            return Next(debt)
         if self.first_looks is not None:
             return self._first_look(self.publisher, self.first_looks, spark)
         return self._plan(self.publisher, spark)
+
+    def _debt(self) -> float:
+        """Return for how many seconds the sender has published more than its rate."""
+        return self.rate.wait() if self.rate is not None else 0.0
 
     def _look_once(self, spark: SparkSession) -> Turn:
         """Look in a run with ``available_now``, which ends with the version that was the newest at
@@ -218,6 +227,8 @@ class OutboundStream(Activity):
                 self._hold("publishing", error, spark)
                 self._collect_acks(spark, max_age=ACK_POLL_INTERVAL)
                 return None
+        if debt := self._debt():
+            return Next(debt)
         return self._plan(self.publisher, spark)
 
     def _is_capture_paused(self) -> bool:
@@ -336,6 +347,8 @@ class OutboundStream(Activity):
         status.events += published.rows
         status.batches += len(published.frames)
         status.bytes += published.bytes
+        if self.rate is not None:
+            self.rate.spend(published.bytes, published.rows)
         if published.end:
             log.info(
                 "%s: epoch %d ends the stream with version %d, as request %d asked. Nothing "

@@ -195,6 +195,18 @@ class Sender:
         "What happens when a queue is full: block, wait for acks; hold, also report a hold;"
         " drop_reader, go on without the sites that lag, which then need a copy.",
     )
+    max_bytes_per_second: int | None = setting(
+        None,
+        parse_bytes,
+        "Maximum bytes of frames per second that a job publishes through the sender, on average:"
+        " bytes, or 10MiB, 1MB. Default: no maximum.",
+    )
+    max_rows_per_second: int | None = setting(
+        None,
+        parse_count,
+        "Maximum number of rows per second that a job publishes through the sender, on average."
+        " Default: no maximum.",
+    )
 
     @property
     def channel_name(self) -> str:

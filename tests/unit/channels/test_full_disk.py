@@ -132,6 +132,21 @@ def test_f31_an_ack_that_has_no_room_is_not_there_and_nothing_is_trimmed(
     assert run(manager(site).round()).backlog == 0
 
 
+def test_f31_a_job_starts_on_a_full_disk_because_its_trims_make_room(
+    disk: SmallDisk, site: Site
+) -> None:
+    """Fails when it ends with an error each time it is started, and the disk stays full. One that
+    has no channel yet has no room for one."""
+    site.published()
+    disk.fill()
+    again = ObjectStoreChannel(site.inner.url)
+    again.prepare()
+    assert again.epochs() == site.inner.epochs()
+    assert not (disk.path / "channel" / "wan-writable").exists()
+    with pytest.raises(ChannelError, match=NO_ROOM):
+        ObjectStoreChannel(str(disk.path / "another")).prepare()
+
+
 def test_f31_nothing_is_trimmed_that_a_full_state_cannot_record(
     disk: SmallDisk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
