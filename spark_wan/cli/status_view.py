@@ -154,6 +154,9 @@ class StatusView:
             parts.append(f"through version {stream.version}")
         if stream.sender is not None and stream.sender.waiting:
             parts.append(f"{_count(stream.sender.waiting, 'commit')} to come")
+        if stream.sender is not None and stream.sender.delayed:
+            delay = format_duration(stream.delay_ms)
+            parts.append(f"{_count(stream.sender.delayed, 'commit')} delayed until {delay} old")
         if stream.published_at_ms is not None:
             parts.append(f"{format_duration(self.now - stream.published_at_ms)} ago")
         return ", ".join(parts)

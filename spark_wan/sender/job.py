@@ -40,7 +40,7 @@ from spark_wan.state.checkpoints import StoredCheckpoints
 from spark_wan.state.decisions import StoredDecisions
 from spark_wan.topology import model
 from spark_wan.topology.fingerprint import settings_fingerprint
-from spark_wan.topology.model import QueueLimits, Table, Topology, stream_name
+from spark_wan.topology.model import QueueLimits, Table, Topology, delay_of, stream_name
 from spark_wan.topology.routes import Serving, reached, served_by
 from spark_wan.topology.signing import sending_trust
 from spark_wan.units import milliseconds
@@ -287,7 +287,11 @@ class Sender:
             watch,
             by,
             source=PublishedTable(
-                settings, published, source, partial(control.wanted, by.sender.name, by.table.name)
+                settings,
+                published,
+                source,
+                partial(control.wanted, by.sender.name, by.table.name),
+                is_delayed=settings.delay > 0,
             ),
             session=session,
             available_now=available_now,
@@ -305,6 +309,7 @@ class Sender:
             start=table.start.version,
             on_table_operation=table.on_table_operation,
             max_epoch_rows=sender.max_epoch_rows,
+            delay=int(delay_of(sender, table) * 1000),
         )
 
     def _source(

@@ -404,6 +404,7 @@ class OutboundStream(Activity):
             queue_full=status.queue_full,
             queue_full_since=status.queue_full_since_ms,
             waiting=self.publisher.waiting if self.publisher is not None else 0,
+            delayed=self.publisher.delayed if self.publisher is not None else 0,
             work=None,
             epochs=status.epochs,
             events=status.events,

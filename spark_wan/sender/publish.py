@@ -143,6 +143,8 @@ class CaptureSettings(StreamSettings):
     """The version to start at; None: with a snapshot."""
     on_table_operation: str
     max_epoch_rows: int
+    delay: int = 0
+    """How old a commit is when it is published, at least, in milliseconds."""
 
 
 @dataclass(frozen=True)
@@ -209,6 +211,9 @@ class Publisher:
     """Where the stream is to end; None: it goes on, or has ended."""
     _ended_empty: Ending | None = None
     """The request by which a stream ended that has sent nothing: it has no log to say so."""
+    _young: Commit | None = None
+    """The lowest commit that is not old enough to be published, by the last round; None: all that
+    are known are."""
     _read: tuple[int, Sequence[Commit]] = 0, ()
     """When the history was read last, and what it had above what is published."""
     _published: PublishedState | None = None
@@ -235,13 +240,20 @@ class Publisher:
     @property
     def waiting(self) -> int:
         """Number of commits that are not published and may have events, by the last round. Behind
-        the end of the stream, none."""
+        the end of the stream, none; nor those that are :attr:`delayed`."""
         if self.has_ended:
             return 0
-        newest = self._quiet.end.version
+        newest = self._quiet.end.version - self.delayed
         if self._end is not None and self._end.end.kind != AT_TIME:
             newest = min(newest, self._end.end.point)
         return max(0, newest - self._known)
+
+    @property
+    def delayed(self) -> int:
+        """Number of commits that are not old enough to be published, by the last round."""
+        if self._young is None or self.has_ended:
+            return 0
+        return max(0, self._quiet.end.version - self._young.version + 1)
 
     @property
     def has_ended(self) -> bool:
@@ -279,7 +291,28 @@ class Publisher:
             known = self._end is not None and self._end.ending == self.wanted_before().ending
             if not known or self._may_be_at_end(self._through):
                 return False
-        return self._quiet.settled and self._quiet.lasts()
+        return self._quiet.settled and self._has_seen_all() and self._quiet.lasts()
+
+    def _has_seen_all(self) -> bool:
+        """Whether nothing is to be published now, by the history as it was read last."""
+        young = self._young
+        if young is not None and self._known == young.version - 1:
+            return not self._is_old_enough(young, self.clock())
+        return self._quiet.end.version == self._known
+
+    def _is_old_enough(self, commit: Commit, now: int) -> bool:
+        return commit.time + self.settings.delay <= now
+
+    def _may_follow(self, commit: Commit, now: int) -> bool:
+        """Whether a commit may be published now: it is old enough, and before the end of the
+        stream."""
+        is_before = self._end is None or self._end.may_follow(commit)
+        return is_before and (not self.settings.delay or self._is_old_enough(commit, now))
+
+    def _note_young(self, history: Sequence[Commit], now: int) -> None:
+        """Note which commit of the history is the first that is not old enough."""
+        young = (each for each in history if not self._is_old_enough(each, now))
+        self._young = next(young, None) if self.settings.delay else None
 
     def seems_published(self) -> bool:
         """Whether the source has nothing newer than the checkpoint, as far as a glance shows. To be
@@ -296,7 +329,7 @@ class Publisher:
         """Publish the next epoch; return None when there is nothing to publish. Raises SourceError,
         SchemaError or LogGapError, each of which holds this stream only."""
         manifest = yield from self._writer.until_appended(self._next)
-        self._quiet.settled = self._quiet.end.version == self._known
+        self._quiet.settled = self._has_seen_all()
         return manifest
 
     def _next(self) -> Steps[Manifest | None]:
@@ -310,7 +343,7 @@ class Publisher:
         if end.last is not None:
             self._warn_of(new_sites, end.last)
         yield "publish.1 log-read"
-        is_known = was_settled and quiet.end.version == self._known and quiet.lasts()
+        is_known = was_settled and self._has_seen_all() and quiet.lasts()
         if is_known and not new_sites and self._end is None:
             return None
         try:
@@ -637,6 +670,7 @@ class Publisher:
         history = self.source.history(published)
         self._read = now, history
         self._quiet.read_through(history[-1].version if history else published)
+        self._note_young(history, now)
         if not history and before is None:
             self._check_start()
         planner = RangePlanner(
@@ -647,7 +681,7 @@ class Publisher:
             decision=lambda version: self.decisions().operations.get(version),
             addressees=settings.addressees,
             is_empty_at=self.source.is_empty_at,
-            may_follow=self._end.may_follow if self._end is not None else lambda commit: True,
+            may_follow=lambda commit: self._may_follow(commit, now),
         )
         planned = planner.plan(history, published, before.schema if before is not None else None)
         if planned is None:
@@ -681,10 +715,17 @@ class Publisher:
     def _first_snapshot(self) -> CaptureRange | None:
         now, commit = self.clock(), self.source.newest()
         self._quiet.read_through(commit.version)
-        if self._end is not None and not self._end.may_follow(commit):
+        self._young = None
+        if not self._may_follow(commit, now):
             history = [*commits_after(self.source, -1)]
-            before = [*takewhile(self._end.may_follow, history)]
-            if not before and history[0].version > 0:
+            self._note_young(history, now)
+            before = [*takewhile(lambda each: self._may_follow(each, now), history)]
+            if (
+                not before
+                and history[0].version > 0
+                and self._end is not None
+                and not self._end.may_follow(history[0])
+            ):
                 raise SourceError(
                     f"{self.settings.table}: it is to end with {self._end}, but the oldest version "
                     f"that its history has is {history[0].version}. Nothing was sent. Run "
@@ -692,6 +733,8 @@ class Publisher:
                 )
             if not before:
                 self._read = now, history
+                # What is older than the history, the first snapshot will have.
+                self._quiet.empty_through = history[0].version - 1
                 return None
             commit = before[-1]
         schema = self.source.schema_at(commit.version)

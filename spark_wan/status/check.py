@@ -45,7 +45,7 @@ class Limits:
     """What is still right. Times in seconds."""
 
     behind: float = 600.0
-    """The age of the oldest change that a site lacks."""
+    """The age of the oldest change that a site lacks, without the ``delay`` of its stream."""
     queue_bytes: int | None = None
     """The size of what a site has not acked; None: any."""
     history: float = 3 * 86_400.0
@@ -248,8 +248,10 @@ class _Check:
             text = f"{name} was added to a running stream, and lacks what came before."
             yield self._problem(Level.WARNING, "site", f"{text} {NEW_SITE}", name)
         if self.stream.paused is None and self._is_behind(site):
+            delay = self.stream.delay_ms
+            beyond = f" beyond the delay of {format_duration(delay)}" if delay else ""
             text = (
-                f"{name} is behind by {format_duration(site.behind_ms or 0)}, "
+                f"{name} is behind by {format_duration((site.behind_ms or 0) - delay)}{beyond}, "
                 f"{site.backlog_events:,} events and {format_bytes(site.backlog_bytes)}. Compare "
                 "that with the line, and the apply with the load of the cluster."
             )
@@ -265,7 +267,7 @@ class _Check:
     def _is_behind(self, site: SiteReport) -> bool:
         if site.state in (HELD, NO_ANSWER) or site.behind_ms is None:
             return False  # that is said already
-        return site.behind_ms > self.limits.behind * 1000
+        return site.behind_ms - self.stream.delay_ms > self.limits.behind * 1000
 
     def _is_over(self, since: int | None, seconds: float) -> bool:
         return since is not None and self.now - since > seconds * 1000

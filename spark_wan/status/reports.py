@@ -200,6 +200,8 @@ class SenderReport:
     settings_generation: int
     waiting: int
     """Commits of the source that are not in the channel yet, as far as the sender knows."""
+    delayed: int
+    """Commits that are not old enough to be published, besides."""
     work: WorkReport | None
     """None: no capture takes long."""
     stopped_ms: int | None
@@ -277,6 +279,8 @@ class StreamReport:
     """None: the stream is not paused."""
     ending: EndReport | None = None
     """None: nobody has asked for an end of the stream."""
+    delay_ms: int = 0
+    """How old commits are when they are published, at least."""
 
 
 @dataclass(frozen=True)
@@ -719,6 +723,7 @@ class StatusReader:
                 written_ms=record.written,
                 settings_generation=record.settings_generation,
                 waiting=record.waiting,
+                delayed=record.delayed,
                 work=_work(record.work, record.written),
                 stopped_ms=record.stopped,
                 silent_since_ms=record.written if self._is_silent(record) else None,
@@ -801,8 +806,14 @@ def _unpublished(name: str, planned: Stream | None) -> StreamReport:
         SiteReport(site, path=planned.way(site) if planned.inbound is not None else None)
         for site in sorted(planned.addressees)
     )
-    table, site = planned.table.name, planned.sender.site
-    return StreamReport(name, table, planned.origin, site, sites=sites)
+    return StreamReport(
+        name,
+        planned.table.name,
+        planned.origin,
+        planned.sender.site,
+        sites=sites,
+        delay_ms=int(planned.delay * 1000),
+    )
 
 
 def exists(url: str) -> bool:

@@ -232,6 +232,36 @@ def check_queue_limits(topology: Topology, problems: Problems) -> None:
                 )
 
 
+def check_delays(topology: Topology, problems: Problems) -> None:
+    """Refuse a delay where nothing is captured: it would not delay anything."""
+    for table in topology.tables.values():
+        if table.delay and table.source == "sink":
+            problems.add(
+                f"tables.{table.name}.delay",
+                "is for captured tables, and a sink sends these rows when a query writes them; "
+                "take it out",
+            )
+    for sender in topology.senders.values():
+        written = [
+            table for table in topology.tables_of(sender.name) if sender.site in table.writers
+        ]
+        if not sender.delay:
+            continue
+        if not written:
+            problems.add(
+                f"senders.{sender.name}.delay",
+                f"no table that site {sender.site!r} writes is attached to it; give the delay to "
+                "the sender of the site that writes the table",
+            )
+        for table in written:
+            if table.source == "sink" and table.delay is None:
+                problems.add(
+                    f"senders.{sender.name}.delay",
+                    f"does not delay table {table.name!r}, which a sink sends; give that table "
+                    "`delay: 0`, or give the delay to other tables alone",
+                )
+
+
 def check_delivery(topology: Topology, problems: Problems) -> None:
     """Send an event of each table through the topology: each other site must get it exactly once,
     or at least once if the table allows duplicates."""

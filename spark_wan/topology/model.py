@@ -207,6 +207,12 @@ class Sender:
         "Maximum number of rows per second that a job publishes through the sender, on average."
         " Default: no maximum.",
     )
+    delay: float = setting(
+        0.0,
+        partial(parse_seconds, zero=True),
+        "How old a commit of a captured table is when it is published, at least: seconds, or 30m,"
+        " 4h. 0: it is published at once.",
+    )
 
     @property
     def channel_name(self) -> str:
@@ -279,6 +285,11 @@ class Table:
         parse_on_queue_limit,
         "Of the table's streams; default: as the sender's on_queue_limit.",
     )
+    delay: float | None = setting(
+        None,
+        partial(parse_seconds, zero=True),
+        "Of the table's commits; default: as the sender's delay.",
+    )
 
     def location(self, site: str) -> str:
         """Return the path, URL or catalog name of the table at ``site``."""
@@ -338,6 +349,11 @@ class Stream:
         """The senders on the way from the origin, the first one first."""
         before = self.inbound.senders if self.inbound is not None else ()
         return (*before, self.sender)
+
+    @property
+    def delay(self) -> float:
+        """How old its commits are when they are published at the origin, in seconds."""
+        return delay_of(self.senders[0], self.table)
 
     def way(self, site: str) -> str:
         """Return the way of an event to an addressee, for people."""
@@ -408,6 +424,13 @@ class Topology:
         """Return the sites that any sender of the table at ``origin`` serves, sorted."""
         senders = self.attached(self.table(table_name), origin)
         return tuple(sorted({site for sender in senders for site in sender.remotes}))
+
+
+def delay_of(sender: Sender, table: Table) -> float:
+    """Return how old commits of a table are when a sender publishes them, in seconds."""
+    if table.source == "sink":
+        return 0.0
+    return sender.delay if table.delay is None else table.delay
 
 
 _COPY = "~copy~"

@@ -21,6 +21,7 @@ import yaml
 from spark_wan.errors import TopologyError
 from spark_wan.topology.checks import (
     check_ack_policies,
+    check_delays,
     check_delivery,
     check_queue_limits,
     check_sites,
@@ -119,6 +120,7 @@ def parse_topology(data: object, file: str) -> Topology:
     for check in (
         check_topology,
         check_queue_limits,
+        check_delays,
         check_ack_policies,
         check_delivery,
         check_streams,

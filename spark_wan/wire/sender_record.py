@@ -30,6 +30,8 @@ A JSON object. Times are by the sender's clock, in milliseconds since 1970 UTC:
                                           acks it lacks
 ``waiting``              int              commits of the source that are not in the channel yet, as
                                           far as the sender knows
+``delayed``              int              commits that are not old enough to be published, besides;
+                                          absent: 0
 ``work``                 object or null   the capture under way, if it takes long, as of
                                           ``written``: ``rows`` (an estimate), ``began``, and
                                           ``bytes`` and ``percent`` or null; absent: none
@@ -75,6 +77,7 @@ _COUNTED = (
     "dead_letters",
     "duplicates",
     "waiting",
+    "delayed",
     "next_within",
     "written",
     "control",
@@ -124,6 +127,7 @@ class SenderRecord:
     ending: EndRequest | None = None
     queue_full: str | None = None
     queue_full_since: int | None = None
+    delayed: int = 0
 
     def _printable(self) -> SenderRecord:
         """Return the record with texts that a terminal may show."""
@@ -138,7 +142,7 @@ class SenderRecord:
 
     def encode(self) -> _Data:
         absent = dict.fromkeys(("work", "ending", "queue_full", "queue_full_since"))
-        return write_record(self, **absent, control=0)
+        return write_record(self, **absent, control=0, delayed=0)
 
     @classmethod
     def of(cls, data: _Data, stream: str) -> SenderRecord | None:

@@ -43,7 +43,7 @@ from spark_wan.sender.queue import OutboundQueue
 from spark_wan.sender.sweep import Sweep
 from spark_wan.steps import Steps
 from spark_wan.sync.automatic import Synchronizer
-from spark_wan.topology.model import Stream
+from spark_wan.topology.model import Stream, delay_of
 from spark_wan.wire.control import WantedEnd
 from spark_wan.wire.manifest import Manifest
 
@@ -259,6 +259,7 @@ class StreamTask(Task):
             start=self.stream.table.start.version,
             on_table_operation=self.stream.table.on_table_operation,
             max_epoch_rows=sender.max_epoch_rows,
+            delay=int(delay_of(sender, self.stream.table) * 1000),
         )
 
 

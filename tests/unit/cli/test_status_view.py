@@ -67,6 +67,7 @@ SENDER = SenderReport(
     written_ms=NOW,
     settings_generation=4,
     waiting=0,
+    delayed=0,
     work=None,
     stopped_ms=None,
     silent_since_ms=None,
@@ -225,6 +226,12 @@ def test_f43_an_epoch_that_did_not_meet_the_ack_policy_is_shown_with_its_stream(
     alert = "epoch 13, published 2023-11-14 22:13:20 UTC, does not meet the ack policy all: …"
     note, *_ = link(BEHIND, sender=replace(SENDER, alert=alert))
     assert note == f"    {alert}"
+
+
+def test_commits_that_are_delayed_are_shown_with_the_delay() -> None:
+    late = replace(FINE, sender=replace(SENDER, waiting=2, delayed=3), delay_ms=4 * 60 * MINUTE)
+    _, head, *_ = shown(late)
+    assert "through version 41, 2 commits to come, 3 commits delayed until 4 h old, " in head
 
 
 def test_a_full_queue_is_shown_with_its_stream() -> None:

@@ -195,6 +195,16 @@ def test_b71_an_alert_comes_only_past_its_limit() -> None:
     assert kinds(paused, Limits(paused=59)) == [("warning", "paused", "newark")]
 
 
+def test_a_delay_is_not_behind() -> None:
+    """Fails when a site that is late on purpose wakes somebody, or one that is later does not."""
+    stream = replace(STREAM, delay_ms=60 * MINUTE)
+    for minutes, text in ((70, None), (71, "is behind by 11 min beyond the delay of 1 h, 1,200")):
+        late = replace(stream, sites=(replace(BEHIND, behind_ms=minutes * MINUTE),))
+        said = [each[3] for each in found(late)]
+        assert [text in each for each in said if text] == [True] * len(said)
+        assert len(said) == (text is not None)
+
+
 def test_what_waits_in_a_pause_is_not_behind() -> None:
     stream = replace(STREAM, sites=(replace(BEHIND, behind_ms=DAY),))
     assert kinds(replace(stream, paused=PauseReport("ann", NOW, False, 1))) == []

@@ -17,6 +17,8 @@ from spark_wan.cli.status import exit_code
 from spark_wan.errors import ChannelError, TopologyError
 from spark_wan.log.notes import put_ack, put_pause, put_receiver_record
 from spark_wan.status.reports import (
+    LATE,
+    UP_TO_DATE,
     ChannelReport,
     PauseReport,
     ReceiverReport,
@@ -430,6 +432,7 @@ def test_what_the_sender_says_is_reported(topology: Topology) -> None:
         written_ms=900,
         settings_generation=1,
         waiting=0,
+        delayed=0,
         work=None,
         stopped_ms=None,
         silent_since_ms=None,
@@ -759,3 +762,18 @@ def test_a_site_that_was_dropped_is_reported_until_it_has_got_over_it(topology: 
     publish(topology, 2, events=1, size=10)  # what a writer that was frozen has left
     answer(topology, "denver", 3)
     assert flights(topology).problem is None
+
+
+def test_commits_that_are_delayed_are_no_reason_to_be_late(topology: Topology) -> None:
+    """Fails when a link is late all the time because somebody wants a delay."""
+    publish(topology, 1, events=1, size=10)
+    for site in SITES:
+        answer(topology, site, 1)
+    record(topology, delayed=3)
+    east = replace(topology.sender("east"), delay=3_600.0)
+    stream = flights(replace(topology, senders={**topology.senders, "east": east}))
+    assert stream.sender is not None
+    assert (stream.delay_ms, stream.sender.delayed) == (3_600_000, 3)
+    assert {site.state for site in stream.sites} == {UP_TO_DATE}
+    record(topology, delayed=3, waiting=1)
+    assert {site.state for site in flights(topology).sites} == {LATE}

@@ -208,6 +208,13 @@ def test_a_senders_record_of_a_full_queue_is_read_and_written() -> None:
     assert SenderRecord.of(data.replace(b":1700000000700", b":-7"), STREAM) is None
 
 
+def test_a_senders_record_of_a_delay_is_read_and_written() -> None:
+    data = SENDER_V2[:-1] + b',"delayed":4}'
+    late = replace(SENDER, delayed=4)
+    assert (late.encode(), SenderRecord.of(data, STREAM)) == (data, late)
+    assert SenderRecord.of(data.replace(b":4}", b":-4}"), STREAM) is None
+
+
 def test_a_senders_record_of_an_end_is_read_and_written() -> None:
     data = (
         SENDER_V2[:-1] + b',"control":7,"ending":{"by":"ann at here","kind":"version","point":41}}'
