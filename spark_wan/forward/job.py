@@ -81,6 +81,7 @@ class ForwardedStream(Activity):
 
     def __post_init__(self) -> None:
         self.name = self.forwarder.outbound.stream
+        self.priority = self.forwarder.table.priority
         self.forwarding = Forwarding(self.forwarder, self._wake)
         self.forwarder.is_paused = lambda: self.forwarding.paused
 

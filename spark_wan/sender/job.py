@@ -248,6 +248,7 @@ class Sender:
             on_ack_timeout=self.on_ack_timeout or sender.on_ack_timeout,
             pause=partial(control.pause_of, sender.name, table.name),
             check_control=control.check_known,
+            priority=table.priority,
             rate=rate,
         )
 

@@ -154,6 +154,7 @@ class OutboundStream(Activity):
     """Returns what pauses the stream, if anything does."""
     check_control: Callable[[], None] = lambda: None
     """Raises WanError as long as that cannot be told."""
+    priority: int = 0
     rate: SendRate | None = None
     """How fast the sender publishes; None: as fast as it can."""
     forwarding_held: str | None = None

@@ -27,6 +27,7 @@ from spark_wan.topology.values import (
     parse_source,
     parse_sync,
     parse_sync_from,
+    parse_table_priority,
 )
 from spark_wan.units import parse_bytes, parse_count, parse_seconds
 from spark_wan.wire.frame import MAX_FRAME_BYTES
@@ -289,6 +290,12 @@ class Table:
         None,
         partial(parse_seconds, zero=True),
         "Of the table's commits; default: as the sender's delay.",
+    )
+    priority: int = setting(
+        0,
+        parse_table_priority,
+        "Where workers are scarce, work on tables with a higher priority is taken first: -100 to"
+        " 100.",
     )
 
     def location(self, site: str) -> str:
