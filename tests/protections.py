@@ -3221,10 +3221,10 @@ GUARDS = {
     + max((each.created for each in waiting))
 
     [queue, empty]
-    test_an_empty_queue_takes_an_epoch_that_is_larger_than_its_limit
-    OutboundQueue._waiting
-    - each.epoch > through.get(site, each.epoch)
-    + True
+    test_epochs_without_events_fill_no_queue
+    OutboundQueue._exceed
+    - any((each.bytes for each in waiting))
+    + waiting
 
     [queue, after a restart]
     test_a_full_queue_leaves_nothing_behind_and_is_as_full_after_a_restart
@@ -3468,7 +3468,8 @@ GUARDS = {
     [delay, a snapshot]
     test_a_snapshot_waits_where_all_that_the_history_has_is_young
     Publisher._first_snapshot
-    - not before and history[0].version > 0 and (self._end is not None) and (not self._end.may_follow(history[0]))
+    - not before and history[0].version > 0 and (self._end is not None)
+    - and (not self._end.may_follow(history[0]))
     + not before and history[0].version > 0
 
     [delay, copies]

@@ -172,6 +172,20 @@ def test_an_epoch_without_events_never_waits() -> None:
     assert (named.addressees, named.frames) == (("seattle", "tacoma"), ())
 
 
+def test_epochs_without_events_fill_no_queue() -> None:
+    """However long nobody acks them. Fails when a site that is named, and away, stops the
+    stream."""
+    site = LimitedSite(QueueLimits(age=600.0))
+    site.published()
+    site.ack("seattle", 1)
+    site.settings = replace(site.settings, addressees=("seattle", "tacoma"))
+    site.restart()
+    assert site.published().frames == ()
+    site.clock.pass_seconds(700)
+    site.commits(1)
+    assert site.published().frames
+
+
 def test_hold_says_that_the_stream_is_held() -> None:
     site = LimitedSite(QueueLimits(bytes=1, policy="hold"))
     site.commits(1)
