@@ -3330,6 +3330,18 @@ GUARDS = {
     - table.source == "sink" and policy == "drop_reader"
     + False
 
+    [queue, forwarded is no hold]
+    unit/forward/test_networks.py::test_a_site_whose_queue_is_full_takes_nothing_more_to_send_on[block]
+    ForwardedStream._forward
+    - str(error) if error.is_hold or self.available_now else None
+    + str(error)
+
+    [queue, forwarded and left]
+    unit/forward/test_networks.py::test_a_site_whose_queue_is_full_takes_nothing_more_to_send_on[block]
+    ForwardedStream._forward
+    - self.forwarder.left or full is not None
+    + self.forwarder.left
+
     [queue, forwarded]
     unit/forward/test_forwarder.py::test_nothing_is_forwarded_while_the_queue_is_full
     unit/forward/test_forwarder.py::test_forwarding_goes_on_without_a_site_that_lags
@@ -3522,6 +3534,12 @@ GUARDS = {
     -     ...
     - raise
     + return
+
+    [f31 half a frame]
+    test_f31_what_a_killed_process_has_left_of_a_frame_is_swept
+    ObjectStoreChannel.frames
+    - _HALF_WRITTEN.search(path)
+    + None
 
     [f31 advice]
     test_f31_what_a_full_disk_refuses_leaves_nothing_and_is_sent_once_there_is_room

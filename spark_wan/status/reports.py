@@ -633,7 +633,8 @@ class StatusReader:
             return report
         now = self.clock()
         first = waiting[min(epochs)]
-        if acked == 0 and (ack is None or ack.in_table == 0) and not first.start:
+        has_nothing = acked == 0 and (ack is None or ack.in_table == 0)
+        if has_nothing and not first.start and report.dropped is None:
             report = replace(report, lacks_before=first.first_version)
         published = [each.published for each in backlog if each.is_acked_alone]
         resumed = reading.last_pause.until if reading.last_pause is not None else None

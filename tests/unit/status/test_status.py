@@ -759,6 +759,10 @@ def test_a_site_that_was_dropped_is_reported_until_it_has_got_over_it(topology: 
         answer(topology, "denver", acked)
         found = {site.site: site.dropped for site in flights(topology).sites}
         assert found == {"denver": dropped, "seattle": None}
+    channel = open_channel(topology.sender("east").channel)
+    channel.put_note(Note("ack", STREAM, "denver"), None)
+    never = next(site for site in flights(topology).sites if site.site == "denver")
+    assert (never.dropped, never.lacks_before) == (6, None)  # it was not added
     publish(topology, 2, events=1, size=10)  # what a writer that was frozen has left
     answer(topology, "denver", 3)
     assert flights(topology).problem is None
