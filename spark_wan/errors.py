@@ -50,6 +50,17 @@ that it applied; the source table was replaced; its own table is missing, replac
 lost columns; its ledger does not say what the table has."""
 
 
+DISK_FULL = "The disk is full, or its quota is used up: make room there, and it goes on by itself."
+_DISK_FULL = re.compile(
+    r"No space left on device|Disk quota exceeded|os error (28|122)\b|Errno (28|122)\b"
+)
+
+
+def is_disk_full(error: BaseException) -> bool:
+    """Whether an error of Python, of obstore or of the JVM says that a disk is full."""
+    return _DISK_FULL.search(str(error)) is not None
+
+
 class WanError(Exception):
     """Root of all errors that spark_wan raises on purpose.
 
@@ -250,6 +261,16 @@ class SessionLostError(WanError):
 
 class EndMovedError(WanError):
     """An operator has ended a stream before what was captured meanwhile. It is planned again."""
+
+
+class QueueFullError(WanError):
+    """The queue of a stream is full: nothing is added to it until acks make room.
+
+    ``is_hold``: it is to be reported as a hold."""
+
+    def __init__(self, message: str, is_hold: bool) -> None:
+        super().__init__(message)
+        self.is_hold = is_hold
 
 
 class StoppedError(WanError):

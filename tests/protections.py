@@ -2694,7 +2694,7 @@ GUARDS = {
     [check, the limit]
     unit/status/test_check.py::test_b71_an_alert_comes_only_past_its_limit
     _Check._is_behind
-    - site.behind_ms > self.limits.behind * 1000
+    - site.behind_ms - self.stream.delay_ms > self.limits.behind * 1000
     + True
 
     [check, the worst]
@@ -3090,10 +3090,23 @@ GUARDS = {
     - entry.due > time.monotonic()
     + True
 
+    [priority]
+    test_work_of_a_higher_priority_is_taken_first
+    Scheduler._queue
+    - PRIORITY_STEP * entry.activity.priority
+    + 0.0
+
+    [priority, patience]
+    test_no_work_waits_for_ever
+    Scheduler._queue
+    - time.monotonic() - PRIORITY_STEP * entry.activity.priority
+    + -PRIORITY_STEP * entry.activity.priority
+
     [goes first]
+    test_work_for_which_others_wait_goes_before_any_priority
     test_work_for_which_others_wait_goes_first
-    Scheduler._take_turn
-    - turn.first
+    Scheduler._queue
+    - found.first
     + False
 
     [woken while busy]
@@ -3111,8 +3124,8 @@ GUARDS = {
 
     [large apart]
     test_large_work_delays_no_other_and_has_a_limit_of_its_own
-    Scheduler._take_turn
-    - self._lanes[turn.lane]
+    Scheduler._queue
+    - self._lanes[found.lane]
     + self._lanes[Lane.TABLES]
 
     [slow apart]
@@ -3335,6 +3348,354 @@ GUARDS = {
     test_rows_pass_at_the_rate
     PacedRows.__call__
     - early > 0
+    + False
+    """,
+    "unit/sender/test_queue.py": """
+    [queue, the limit]
+    test_an_epoch_waits_while_the_queue_has_its_limit_and_goes_on_by_itself
+    test_a_full_queue_leaves_nothing_behind_and_is_as_full_after_a_restart
+    OutboundQueue._exceed
+    - sum((each.bytes for each in waiting)) >= size
+    + False
+
+    [queue, the age]
+    test_an_epoch_waits_while_the_oldest_in_the_queue_is_too_old
+    OutboundQueue._exceed
+    - self._age(waiting) >= age * 1000
+    + False
+
+    [queue, the oldest]
+    test_an_epoch_waits_while_the_oldest_in_the_queue_is_too_old
+    OutboundQueue._age
+    - min((each.created for each in waiting))
+    + max((each.created for each in waiting))
+
+    [queue, empty]
+    test_epochs_without_events_fill_no_queue
+    OutboundQueue._exceed
+    - any((each.bytes for each in waiting))
+    + waiting
+
+    [queue, after a restart]
+    test_a_full_queue_leaves_nothing_behind_and_is_as_full_after_a_restart
+    OutboundQueue._take_up
+    - self.acks.log.epochs()
+    + ()
+
+    [queue, the slowest]
+    test_the_slowest_of_the_sites_counts
+    OutboundQueue._waiting
+    - any((each.epoch > through.get(site, each.epoch) for site in each.addressees))
+    + all((each.epoch > through.get(site, each.epoch) for site in each.addressees))
+
+    [queue, served]
+    test_a_site_that_is_no_longer_served_does_not_count
+    OutboundQueue._through_if_full
+    - self.acks.serving(frozenset().union(*(each.addressees for each in every)))
+    + frozenset().union(*(each.addressees for each in every))
+
+    [queue, without events]
+    test_an_epoch_without_events_never_waits
+    Publisher._publish
+    - planned is not None and (not planned.quiet) and (dropped := self._check_queue(end.last))
+    + (dropped := self._check_queue(end.last))
+
+    [queue, before the capture]
+    test_a_full_queue_leaves_nothing_behind_and_is_as_full_after_a_restart
+    test_an_epoch_waits_while_the_queue_has_its_limit_and_goes_on_by_itself
+    Publisher._check_queue
+    - self.queue.check(last)
+    + {}
+
+    [drop, the trim]
+    test_the_stream_goes_on_without_a_site_that_lags
+    AckManager._all_acked
+    - self._without(manifest)
+    + set()
+
+    [drop, later manifests]
+    test_the_stream_goes_on_without_a_site_that_lags
+    LogWriter.following
+    - self._still_dropped(last)
+    + {}
+
+    [drop, what comes behind]
+    test_what_comes_behind_the_drop_is_kept_for_the_site
+    AckManager._without
+    - manifest.epoch <= through
+    + True
+
+    [drop, its end]
+    test_a_drop_ends_once_the_site_has_what_it_was_dropped_for
+    LogWriter._still_dropped
+    - has[site] < through
+    + True
+
+    [drop, as few as will do]
+    test_only_the_sites_are_dropped_that_are_furthest_behind
+    OutboundQueue._too_far
+    - self._exceed(self._waiting(left))
+    + left
+
+    [drop, announcements]
+    test_a_site_without_acks_gets_no_announcement_of_what_it_was_dropped_for
+    AckManager.round
+    - min(waited_through(last, applied).values(), default=last.epoch)
+    + min(applied.values(), default=last.epoch)
+
+    [drop, paused]
+    test_no_site_is_dropped_while_the_stream_is_paused
+    OutboundQueue.check
+    - self.acks.is_excused()
+    + False
+
+    [drop, the age after a pause]
+    test_the_age_of_what_waits_begins_when_a_pause_has_ended
+    OutboundQueue._age
+    - self.acks.paused_until
+    + 0
+
+    [drop, the sweep]
+    test_orphans_are_swept_though_a_dropped_site_lacks_manifests
+    Sweep._is_whole
+    - waited_through(last, ever_acked(last, applied, checkpoint))
+    + ever_acked(last, applied, checkpoint)
+
+    [drop, the status]
+    unit/status/test_status.py::test_a_site_that_was_dropped_is_reported_until_it_has_got_over_it
+    StatusReader._stream
+    - waited_through(newest, served)
+    + served
+
+    [drop, its reason]
+    unit/apply/test_plan.py::test_a_site_that_was_dropped_is_told_so[None]
+    unit/apply/test_plan.py::test_a_site_that_was_dropped_is_told_so[applied]
+    _Epoch.dropped
+    - through is None
+    + True
+
+    [drop, user streams]
+    unit/topology/test_queue_limits.py::test_no_site_is_dropped_from_a_user_stream
+    check_queue_limits
+    - table.source == "sink" and policy == "drop_reader"
+    + False
+
+    [queue, forwarded is no hold]
+    unit/forward/test_networks.py::test_a_site_whose_queue_is_full_takes_nothing_more_to_send_on[block]
+    ForwardedStream._forward
+    - str(error) if error.is_hold or self.available_now else None
+    + str(error)
+
+    [queue, forwarded and left]
+    unit/forward/test_networks.py::test_a_site_whose_queue_is_full_takes_nothing_more_to_send_on[block]
+    ForwardedStream._forward
+    - self.forwarder.left or full is not None
+    + self.forwarder.left
+
+    [queue, forwarded]
+    unit/forward/test_forwarder.py::test_nothing_is_forwarded_while_the_queue_is_full
+    unit/forward/test_forwarder.py::test_forwarding_goes_on_without_a_site_that_lags
+    Forwarder._make_room
+    - self.queue.check(last)
+    + {}
+    """,
+    "unit/sender/test_full_queues.py": """
+    [full, no hold]
+    test_a_sender_whose_queue_is_full_waits_and_is_not_held
+    OutboundStream._go_on
+    - full is None or full.is_hold or self.available_now
+    + True
+
+    [full, looks]
+    test_a_stream_that_waits_for_acks_looks_at_nothing_else
+    OutboundStream._look
+    - self._shows(self.publisher.is_queue_full, spark)
+    + False
+
+    [full, hold]
+    test_with_hold_a_full_queue_is_a_hold_and_ends_as_soon_as_there_is_room
+    OutboundStream._go_on
+    - full.is_hold
+    + False
+
+    [full, retried]
+    test_with_hold_a_full_queue_is_a_hold_and_ends_as_soon_as_there_is_room
+    OutboundStream._look
+    - hold.retry_now()
+    + pass
+
+    [full, a run that ends]
+    test_a_run_that_ends_says_that_its_queue_is_full
+    OutboundStream._go_on
+    - full is None or full.is_hold or self.available_now
+    + full is None or full.is_hold
+
+    [full, another hold]
+    test_another_hold_takes_the_place_of_a_full_queue
+    OutboundStream._go_on
+    - self.note_queue(full)
+    + if full is not None:
+    +     self.note_queue(full)
+
+    [full, sink]
+    test_a_commit_of_a_sink_waits_for_room
+    _append
+    - queue is not None
+    + False
+
+    [full, sink keeps frames]
+    test_a_commit_of_a_sink_waits_for_room
+    _append
+    - QueueFullError
+    + ZeroDivisionError
+
+    [full, sink stopped]
+    test_a_commit_that_waits_for_room_ends_with_its_query
+    EventsSink._wait_for_room
+    - is_orphan()
+    + False
+
+    [full, sink and faults]
+    test_a_commit_waits_on_while_the_channel_fails
+    EventsSink._wait_for_room
+    - try:
+    -     run(acks.round())
+    -     if not queue.is_full():
+    -         return str(full)
+    - except WanError as error:
+    -     log.warning('%s: cannot collect its acks: %s', options.stream, error, event='acks-not-collected', stream=options.stream, cause=str(error))
+    + run(acks.round())
+    + if not queue.is_full():
+    +     return str(full)
+
+    [full, sink in the status]
+    unit/status/test_status.py::test_a_sender_that_waits_for_room_says_so
+    StatusReader._with_sender
+    - held is None and reading.holds_when_full
+    + False
+    """,
+    "unit/sender/test_rate.py": """
+    [rate, the debt]
+    test_a_large_epoch_is_sent_at_once_and_paid_for_afterwards
+    test_the_average_is_kept_however_large_epochs_are
+    SendRate.spend
+    - begins + spent / rate
+    + begins
+
+    [rate, no credit]
+    test_time_without_events_is_no_credit_but_for_a_moment
+    SendRate.spend
+    - max(earliest, self._paid_at.get(kind, earliest))
+    + self._paid_at.get(kind, earliest)
+
+    [rate, shared]
+    test_all_streams_of_a_sender_share_its_rate
+    OutboundStream._look
+    - debt := self._debt()
+    + debt := 0.0
+
+    [rate, a run that ends]
+    test_a_run_that_ends_keeps_to_the_rate
+    OutboundStream._look_once
+    - debt := self._debt()
+    + debt := 0.0
+
+    [rate, forwarded]
+    unit/forward/test_forwarder.py::test_what_is_forwarded_keeps_to_the_rate_of_its_sender
+    Forwarder._must_leave
+    - self.rate.wait() > 0
+    + False
+    """,
+    "unit/sender/test_delay.py": """
+    [delay]
+    test_a_commit_is_published_once_it_is_old_enough
+    test_a_drain_waits_for_the_delay
+    test_a_first_snapshot_has_the_version_that_is_old_enough
+    Publisher._may_follow
+    - self._is_old_enough(commit, now)
+    + True
+
+    [delay, due]
+    test_a_commit_is_published_once_it_is_old_enough
+    Publisher.is_quiet
+    - self._has_seen_all()
+    + True
+
+    [delay, looks]
+    test_what_waits_for_its_age_costs_no_look_at_the_history
+    Publisher._has_seen_all
+    - young is not None and self._known == young.version - 1
+    + False
+
+    [delay, a snapshot]
+    test_a_snapshot_waits_where_all_that_the_history_has_is_young
+    Publisher._first_snapshot
+    - not before and history[0].version > 0 and (self._end is not None)
+    - and (not self._end.may_follow(history[0]))
+    + not before and history[0].version > 0
+
+    [delay, copies]
+    test_a_copy_has_nothing_that_was_not_published
+    PublishedTable.cut
+    - self.is_delayed or wanted.has_ended(last)
+    + wanted.has_ended(last)
+
+    [delay, copies of lost versions]
+    test_a_copy_has_nothing_that_was_not_published
+    PublishedTable._check_published
+    - self.is_delayed and cut.version > last.last_version
+    + False
+
+    [delay, behind]
+    unit/status/test_check.py::test_a_delay_is_not_behind
+    _Check._is_behind
+    - site.behind_ms - self.stream.delay_ms
+    + site.behind_ms
+
+    [delay, waiting]
+    test_a_commit_is_published_once_it_is_old_enough
+    Publisher.waiting
+    - self._quiet.end.version - self.delayed
+    + self._quiet.end.version
+
+    [delay, of nothing]
+    test_a_delay_that_delays_nothing_is_refused
+    check_delays
+    - not written
+    + False
+    """,
+    "unit/channels/test_full_disk.py": """
+    [f31 frames]
+    test_f31_frames_of_an_epoch_whose_manifest_has_no_room_are_removed
+    LogWriter.append
+    - is_disk_full(error)
+    + False
+
+    [f31 start]
+    test_f31_a_job_starts_on_a_full_disk_because_its_trims_make_room
+    ObjectChannel._mark
+    - not is_disk_full(error)
+    + True
+
+    [f31 no marker]
+    test_f31_a_job_starts_on_a_full_disk_because_its_trims_make_room
+    ObjectChannel._mark
+    - with suppress(FileNotFoundError):
+    -     ...
+    - raise
+    + return
+
+    [f31 half a frame]
+    test_f31_what_a_killed_process_has_left_of_a_frame_is_swept
+    ObjectStoreChannel.frames
+    - _HALF_WRITTEN.search(path)
+    + None
+
+    [f31 advice]
+    test_f31_what_a_full_disk_refuses_leaves_nothing_and_is_sent_once_there_is_room
+    test_f31_nothing_is_trimmed_that_a_full_state_cannot_record
+    advice
+    - is_disk_full(error)
     + False
     """,
     "unit/sender/test_publish.py": """
@@ -3721,7 +4082,7 @@ GUARDS = {
     [record of a hold]
     test_a_hold_and_its_release_are_written_at_once
     SenderRecordKeeper._is_urgent
-    - (fields["held"] is None) != (self._told["held"] is None)
+    - (fields.get(name) is None) != (told.get(name) is None)
     + False
 
     [record refused]

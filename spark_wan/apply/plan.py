@@ -275,6 +275,17 @@ class _Epoch:
         return f"{self.manifest.stream}: epoch {self.manifest.epoch}"
 
     @property
+    def dropped(self) -> str:
+        """What to say of a gap if the sender has made it, because its queue was full."""
+        through = self.manifest.dropped.get(self.site)
+        if through is None:
+            return ""
+        return (
+            f"The queue of the stream was full, and its sender went on without what this site had "
+            f"not acked through epoch {through} (`on_queue_limit: drop_reader`). "
+        )
+
+    @property
     def through(self) -> int:
         """Through this version the origin's table is applied; -1: nothing is."""
         return self.progress.through.get(origin_of(self.manifest), -1)
@@ -369,8 +380,8 @@ def _check_start(epoch: _Epoch) -> None:
         raise LogGapError(
             f"{epoch.where} begins at version {epoch.manifest.first_version}, and this site has "
             "nothing of the table yet: it was added to a running stream, or has lost its table and "
-            "its state, or earlier epochs were removed from the channel before it read them. The "
-            f"stream is held. {NEW_SITE}",
+            "its state, or earlier epochs were removed from the channel before it read them. "
+            f"{epoch.dropped}The stream is held. {NEW_SITE}",
             needs=EPOCHS,
         )
 
@@ -392,9 +403,9 @@ def _check_versions(epoch: _Epoch) -> None:
     if first > through + 1:
         raise LogGapError(
             f"{epoch.where} begins at version {first}, but this site has applied only through "
-            f"{through}. It waits for the versions {through + 1} to {first - 1}. Perhaps the "
-            "sender has gone over them, as its log says; or their manifests were deleted: then "
-            f"restore them in the channel. Else for a copy run {SYNC}.",
+            f"{through}. It waits for the versions {through + 1} to {first - 1}. {epoch.dropped}"
+            "Perhaps the sender has gone over them, as its log says; or their manifests were "
+            f"deleted: then restore them in the channel. Else for a copy run {SYNC}.",
             needs=EPOCHS,
         )
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 import stat
+import sys
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -22,7 +23,7 @@ from obstore.store import LocalStore, MemoryStore, from_url
 
 from spark_wan.channels.base import PAGE
 from spark_wan.channels.objects import ObjectChannel, StoredObject, TooLargeError
-from spark_wan.errors import ChannelError
+from spark_wan.errors import DISK_FULL, ChannelError, is_disk_full
 
 _CLIENT_OPTIONS = frozenset(
     {
@@ -42,6 +43,10 @@ _CLIENT_OPTIONS = frozenset(
 _UNKNOWN_OPTION = re.compile(r"Configuration key: '([^']*)'")
 
 _memory: dict[str, MemoryStore] = {}
+
+
+_HALF_WRITTEN = re.compile(r"\.frame#[0-9]+$")
+"""A frame of a directory that obstore has begun: it gets its name once it is whole."""
 
 
 def open_store(url: str, storage: Mapping[str, str] | None = None) -> Any:
@@ -234,8 +239,26 @@ class ObjectStoreChannel(ObjectChannel):
             return []
         return sorted(path for name in names if (path := prefix + name) > after)
 
+    def frames(self, stream: str, write: str | None = None) -> list[tuple[str, float]]:
+        """Return also what a killed process had written of a frame, which no listing of obstore
+        shows: so the sweep takes it."""
+        found = super().frames(stream, write)
+        if write is None and self._directory is not None:
+            for path in self.list_paths(f"frames/{stream}/", limit=sys.maxsize):
+                if _HALF_WRITTEN.search(path):
+                    with suppress(FileNotFoundError):
+                        found.append((path, os.lstat(self._directory / path).st_mtime))
+        return found
+
     def delete(self, paths: Iterable[str]) -> None:
-        left = list(paths)
+        left = []
+        for path in paths:
+            if self._directory is None or not _HALF_WRITTEN.search(path):
+                left.append(path)
+                continue
+            with self._request("delete", path), suppress(FileNotFoundError):
+                self._check_place(path)
+                os.unlink(self._directory / path)
         for path in left:
             with self._request("delete", path):
                 self._check_place(path)
@@ -269,6 +292,8 @@ class ObjectStoreChannel(ObjectChannel):
 
 def advice(error: Exception, otherwise: str) -> str:
     """Return what to do about an error of a store."""
+    if is_disk_full(error):
+        return DISK_FULL
     if re.search(r"\(os error (38|95)\)", str(error)):  # ENOSYS, EOPNOTSUPP
         return (
             "This file system cannot rename or link files: mounts of object stores, such as "

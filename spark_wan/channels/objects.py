@@ -24,6 +24,7 @@ import re
 import uuid
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from typing import Literal, NamedTuple
 
 from spark_wan.channels.base import (
@@ -43,6 +44,7 @@ from spark_wan.errors import (
     ManifestError,
     ManifestExists,
     NewerRecordError,
+    is_disk_full,
 )
 from spark_wan.wire.head import MARKER, check_marker
 from spark_wan.wire.manifest import MAX_MANIFEST_BYTES
@@ -134,8 +136,7 @@ class ObjectChannel(Channel):
 
     def prepare(self) -> None:
         try:
-            if not self.create(MARKER_PATH, MARKER):
-                check_marker(self.read(MARKER_PATH, MAX_RECORD_BYTES))
+            self._mark()
         except NewerRecordError as error:
             raise ChannelError(
                 f"channel {self.url}: it was {error}. Update spark_wan here."
@@ -152,8 +153,27 @@ class ObjectChannel(Channel):
                 "give the channel a place of its own."
             ) from error
         # A directory that is readable but not writable fails here, not in the middle of an epoch.
-        self.put("wan-writable", b"")
+        try:
+            self.put("wan-writable", b"")
+        except ChannelError as error:
+            if not is_disk_full(error):
+                raise
         self.delete(["wan-writable"])
+
+    def _mark(self) -> None:
+        """Write the marker, or check the one that is there. Where a disk is full that has one, this
+        succeeds: a job that starts collects acks and trims, which makes room and needs none."""
+        try:
+            if self.create(MARKER_PATH, MARKER):
+                return
+        except ChannelError as error:
+            if not is_disk_full(error):
+                raise
+            with suppress(FileNotFoundError):
+                check_marker(self.read(MARKER_PATH, MAX_RECORD_BYTES))
+                return
+            raise
+        check_marker(self.read(MARKER_PATH, MAX_RECORD_BYTES))
 
     def put_frame(self, stream: str, attempt: str, index: int, data: bytes) -> str:
         path = f"frames/{stream}/{attempt}-{index:05d}.frame"

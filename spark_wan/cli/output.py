@@ -567,11 +567,12 @@ class TextOutput:
 
     def sender_progress(self, status: StreamStatus) -> None:
         remote = {f"held by {site}": why for site, why in status.remote_holds.items()}
-        told = self._whole_once(status, alert=status.alert, **remote)
+        told = self._whole_once(status, alert=status.alert, queue_full=status.queue_full, **remote)
         shown = replace(
             status,
             held=told.get("held"),
             alert=told.get("alert"),
+            queue_full=told.get("queue_full"),
             remote_holds={site: told[f"held by {site}"] for site in status.remote_holds},
         )
         self._progress(describe_sent(shown), bool(status.held or status.remote_holds))
@@ -702,6 +703,8 @@ def describe_sent(status: StreamStatus) -> str:
         parts.append(f"{status.dead_letters:,} dead letters")
     parts += [f"{site} is no longer served" for site in status.not_served]
     parts += [f"held by {site}: {cause}" for site, cause in status.remote_holds.items()]
+    if status.queue_full is not None and status.held is None:
+        parts.append(f"waits: {status.queue_full}")
     parts += [status.alert] if status.alert is not None else []
     return _line(status.stream, parts, status.held)
 

@@ -160,6 +160,9 @@ class StatusView:
             parts.append(f"through version {stream.version}")
         if stream.sender is not None and stream.sender.waiting:
             parts.append(f"{_count(stream.sender.waiting, 'commit')} to come")
+        if stream.sender is not None and stream.sender.delayed:
+            delay = format_duration(stream.delay_ms)
+            parts.append(f"{_count(stream.sender.delayed, 'commit')} delayed until {delay} old")
         if stream.published_at_ms is not None:
             parts.append(f"{format_duration(self.now - stream.published_at_ms)} ago")
         return ", ".join(parts)
@@ -185,6 +188,9 @@ class StatusView:
         if sender.held is not None:
             how, since = describe_hold(sender.held_as), self._since(sender.held_since_ms)
             yield Text(f"{at} {how}{since}: {sender.held}", _hold_style(sender.held_as))
+        if sender.queue_full is not None and sender.held is None:
+            since = self._since(sender.queue_full_since_ms)
+            yield Text(f"{at} adds nothing{since}: {sender.queue_full}", "yellow")
         if sender.alert is not None:
             yield Text(sender.alert, "yellow")
         if sender.dead_letters:
@@ -237,6 +243,12 @@ class StatusView:
         if site.needs is not None:
             since = self._since(site.needs_since_ms)
             yield Text(f"{site.site} needs a copy of the table{since} ({site.needs})", "red")
+        if site.dropped is not None:
+            yield Text(
+                f"the queue was full: the stream goes on without what {site.site} had not acked "
+                f"through epoch {site.dropped}. {NEW_SITE}",
+                "red",
+            )
         if site.lacks_before is not None and site.cause is None:
             if site.lacks_before < 0:
                 what, advice = "the events before", RESEND_TO_NEW_SITE

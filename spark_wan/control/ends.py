@@ -110,7 +110,9 @@ class EndWait:
         record = sender_record(self.log.channel, self.stream.stream)
         if record is None or record.held is not None:
             return False
-        return record.control >= ending.generation and not record.epoch and not record.waiting
+        return record.control >= ending.generation and not (
+            record.epoch or record.waiting or record.delayed
+        )
 
     def _why_beyond(self, newest: Manifest) -> str:
         """Return that more was sent than was asked for; empty: it was not."""
@@ -137,6 +139,8 @@ class EndWait:
         if record.held is not None:
             return f"{site} holds it: {record.held}"
         waiting = f", and {record.waiting} commits wait" if record.waiting else ""
+        if record.delayed:
+            waiting += f", and {record.delayed} commits wait until they are as old as its `delay`"
         through = "nothing is sent" if record.through is None else f"version {record.through}"
         return f"the sender of {site} has not ended it: {through} so far{waiting}"
 

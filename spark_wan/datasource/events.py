@@ -4,7 +4,8 @@ The numbered path of a write:
 
     sink.1  frames-published  by tasks; no receiver reads them yet
     sink.2  log-read          is it the log of the sink's checkpoint? is this write in it already?
-                              an equal replay is done, any other is the next epoch
+                              an equal replay is done, any other is the next epoch, once the
+                              stream's queue has room
     sink.3  checked           table, keys and columns are the stream's; no event ID is repeated in
                               the epoch, nor (without a sequence) a key
     sink.4  manifest-added    created if absent; if another writer was faster: back to sink.2
@@ -16,7 +17,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -28,6 +29,7 @@ from spark_wan.datasource.options import SinkOptions
 from spark_wan.errors import (
     EventError,
     OptionError,
+    QueueFullError,
     SchemaError,
     SourceError,
     WanError,
@@ -41,6 +43,7 @@ from spark_wan.log.frames import BatchLimits, BatchPublisher
 from spark_wan.log.lost_logs import NewLog
 from spark_wan.log.stream_log import StreamLog
 from spark_wan.log.writer import CheckpointStore, LogWriter, StreamSettings, remove_unnamed
+from spark_wan.sender.queue import OutboundQueue
 from spark_wan.steps import Steps
 from spark_wan.wire.frame import FrameRef
 from spark_wan.wire.manifest import EVENTS, USER_TABLE_ID, Manifest, WriteRef
@@ -269,23 +272,33 @@ def sink_writer(
 
 
 def append_epoch(
-    writer: LogWriter, options: SinkOptions, schema: Mapping[str, Any], write: SinkWrite
+    writer: LogWriter,
+    options: SinkOptions,
+    schema: Mapping[str, Any],
+    write: SinkWrite,
+    queue: OutboundQueue | None = None,
 ) -> Steps[Manifest | None]:
     """Append what tasks have written as the next epoch. Returns its manifest, or None when there
-    was nothing to append.
+    was nothing to append. ``queue``: what limits how much may wait in the channel.
 
-    Raises EventError for a repeated event ID or key; SourceError when the log carries a captured
+    Raises QueueFullError while the queue is full: call it again once there is room, with the same
+    frames. EventError for a repeated event ID or key; SourceError when the log carries a captured
     table, or this stream has another table, key or origin; SchemaError when a column is missing or
     has another type; LogGapError when the log is lost; StaleWriteError when the frames may be gone.
     """
     yield "sink.1 frames-published"
     if not write.frames:
         return None
-    return (yield from writer.until_appended(lambda: _append(writer, options, schema, write)))
+    append = partial(_append, writer, options, schema, write, queue)
+    return (yield from writer.until_appended(append))
 
 
 def _append(
-    writer: LogWriter, options: SinkOptions, schema: Mapping[str, Any], write: SinkWrite
+    writer: LogWriter,
+    options: SinkOptions,
+    schema: Mapping[str, Any],
+    write: SinkWrite,
+    queue: OutboundQueue | None,
 ) -> Steps[Manifest]:
     try:
         end = writer.end()
@@ -303,6 +316,10 @@ def _append(
             _check_follows(last, options, schema)
         _refuse_too_many(write.rows, options)
         _refuse_duplicates(write.results, options)
+        if queue is not None:
+            queue.check(last)
+    except QueueFullError:
+        raise  # the next attempt names the same frames
     except WanError:
         if not writer.refused:  # else the manifest may be there all the same, and name them
             remove_unnamed(writer.log, write.frames)

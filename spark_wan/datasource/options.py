@@ -24,12 +24,13 @@ from spark_wan.errors import OptionError, nearest
 from spark_wan.log.trust import Keys, StreamTrust
 from spark_wan.topology.ack_policy import AckPolicy
 from spark_wan.topology.fingerprint import settings_fingerprint
-from spark_wan.topology.model import Sender, Site, stream_name
+from spark_wan.topology.model import QueueLimits, Sender, Site, stream_name
 from spark_wan.topology.parsing import load_topology
 from spark_wan.topology.settings import required, setting, settings_of, shared, store_options
 from spark_wan.topology.signing import keys_of
 from spark_wan.topology.values import (
     OnAckTimeout,
+    OnQueueLimit,
     parse_channel,
     parse_each,
     parse_name,
@@ -141,6 +142,9 @@ class SinkOptions:
     ack_timeout: float = shared(Sender, "ack_timeout")
     on_ack_timeout: OnAckTimeout = shared(Sender, "on_ack_timeout")
     block_on_ack: float = shared(Sender, "block_on_ack")
+    max_queue_bytes: int | None = shared(Sender, "max_queue_bytes")
+    max_queue_age: float | None = shared(Sender, "max_queue_age")
+    on_queue_limit: OnQueueLimit = shared(Sender, "on_queue_limit")
     query_id: str | None = setting(
         None, parse_text, "With batchId: identifies a batch write inside foreachBatch."
     )
@@ -164,6 +168,11 @@ class SinkOptions:
     settings: str = ""  # no option: the fingerprint of the stream's settings in `config`
     never_primary: frozenset[str] = frozenset()  # no option: sites with priority 0 in `config`
     ack_keys: Mapping[str, Keys] = field(default_factory=dict)  # no option: of sites in `config`
+
+    @property
+    def queue_limits(self) -> QueueLimits:
+        """How much of the stream may wait in the channel."""
+        return QueueLimits(self.max_queue_bytes, self.max_queue_age, self.on_queue_limit)
 
     @property
     def trust(self) -> StreamTrust:
@@ -197,6 +206,16 @@ class SinkOptions:
         problem = parsed.ack_policy.problem(parsed.remotes, parsed.site, parsed.never_primary)
         if problem is not None:
             raise OptionError(f"wan sink: option ackPolicy: {problem}")
+        if parsed.on_queue_limit == "drop_reader":
+            raise OptionError(
+                "wan sink: option onQueueLimit is drop_reader: a site that is dropped would have "
+                "no source table to copy the events from; set it to block or hold"
+            )
+        if parsed.on_queue_limit != "block" and not parsed.queue_limits.exist:
+            raise OptionError(
+                f"wan sink: option onQueueLimit is {parsed.on_queue_limit}, but nothing limits the "
+                "queue; set maxQueueBytes or maxQueueAge, or take it out"
+            )
         return parsed
 
 
@@ -272,6 +291,9 @@ def _add_topology(values: dict[str, Any]) -> dict[str, Any]:
         )
     names = [field.name for field in fields(SinkOptions) if hasattr(sender, field.name)]
     defaults = {name: getattr(sender, name) for name in names} | {"key": table.keys}
+    limits = QueueLimits.of(sender, table)
+    defaults["max_queue_bytes"], defaults["max_queue_age"] = limits.bytes, limits.age
+    defaults["on_queue_limit"] = limits.policy if limits.exist else "block"
     defaults["settings"] = settings_fingerprint(topology, sender, table)
     defaults["never_primary"] = topology.never_primary
     defaults["signing_keys"] = topology.site(sender.site).signing_keys

@@ -28,14 +28,15 @@ from spark_wan.datasource.events import (
 )
 from spark_wan.datasource.options import SinkOptions
 from spark_wan.datasource.orphans import is_orphan
-from spark_wan.errors import WanError
+from spark_wan.errors import QueueFullError, WanError
 from spark_wan.events.columns import check_columns, check_keys
 from spark_wan.log.stream_log import StreamLog
-from spark_wan.log.writer import remove_unnamed
+from spark_wan.log.writer import LogWriter, remove_unnamed
 from spark_wan.messages import message_log
 from spark_wan.sender.ack_timeouts import AckTimeouts
 from spark_wan.sender.acks import AckManager
-from spark_wan.sender.record import record_write
+from spark_wan.sender.queue import OutboundQueue
+from spark_wan.sender.record import record_wait, record_write
 from spark_wan.sender.sweep import Sweep
 from spark_wan.state.checkpoints import StoredCheckpoints
 from spark_wan.steps import run
@@ -111,8 +112,9 @@ class EventsSink:
         stream, options = self._log(), self.options
         writer = sink_writer(stream, options, self._checkpoints(), milliseconds)
         write = SinkWrite(_results(messages), query, batch)
-        manifest = run(append_epoch(writer, options, self.schema, write))
-        timeouts, cause = self._collect_acks(stream, manifest)
+        acks = self._acks(stream)
+        manifest = self._append(writer, write, OutboundQueue(acks, options.queue_limits))
+        timeouts, cause = self._collect_acks(acks, manifest)
         if manifest is not None:
             record_write(
                 stream.channel,
@@ -132,15 +134,9 @@ class EventsSink:
             self.state, self.options.state_storage if self.options.state else None
         )
 
-    def _collect_acks(
-        self, stream: StreamLog, manifest: Manifest | None
-    ) -> tuple[AckTimeouts, str | None]:
-        """Collect acks, and trim. With ``blockOnAck``, poll until the ack policy is met, at most
-        that many seconds. The epoch is in the log: an error here does not fail its commit.
-
-        Returns the stream's ack timeouts, and why the last round failed."""
+    def _acks(self, stream: StreamLog) -> AckManager:
         options = self.options
-        acks = AckManager(
+        return AckManager(
             stream,
             self._checkpoints(),
             policy=options.ack_policy,
@@ -150,6 +146,53 @@ class EventsSink:
             former=options.former_remotes,
             never_primary=options.never_primary,
         )
+
+    def _append(self, writer: LogWriter, write: SinkWrite, queue: OutboundQueue) -> Manifest | None:
+        """Append the epoch. Wait while the queue is full: the query goes on to its next rows once
+        these are in the channel."""
+        told: str | None = None
+        while True:
+            try:
+                return run(append_epoch(writer, self.options, self.schema, write, queue))
+            except QueueFullError as full:
+                told = self._wait_for_room(queue, full, told)
+
+    def _wait_for_room(self, queue: OutboundQueue, full: QueueFullError, told: str | None) -> str:
+        """Collect acks until the queue has room. Returns what the record says of the wait, which is
+        written where ``told``, what it says already, is something else."""
+        acks, options = queue.acks, self.options
+        if str(full) != told:
+            log.warning("%s", full, event="queue-full", stream=options.stream, cause=str(full))
+            record_wait(acks.log.channel, options.stream, options.settings, milliseconds(), full)
+        while True:
+            if is_orphan():
+                raise WanError(
+                    f"wan sink, stream {options.stream}: stopped while its queue was full. Nothing "
+                    "of this write was sent."
+                )
+            time.sleep(POLL_INTERVAL)
+            try:
+                run(acks.round())
+                if not queue.is_full():
+                    return str(full)
+            except WanError as error:
+                log.warning(
+                    "%s: cannot collect its acks: %s",
+                    options.stream,
+                    error,
+                    event="acks-not-collected",
+                    stream=options.stream,
+                    cause=str(error),
+                )
+
+    def _collect_acks(
+        self, acks: AckManager, manifest: Manifest | None
+    ) -> tuple[AckTimeouts, str | None]:
+        """Collect acks, and trim. With ``blockOnAck``, poll until the ack policy is met, at most
+        that many seconds. The epoch is in the log: an error here does not fail its commit.
+
+        Returns the stream's ack timeouts, and why the last round failed."""
+        options, stream = self.options, acks.log
         timeouts, sweep = AckTimeouts(acks, options.on_ack_timeout), Sweep(acks)
         waits_for = manifest if options.block_on_ack else None
         end = time.monotonic() + options.block_on_ack

@@ -7,7 +7,7 @@ say where they came from and where they go. A crash between any two steps change
     forward.1  log-read        the newest manifest of the outbound log: its ``via`` is the inbound
                                epoch that was forwarded last, and nothing else says so
     forward.2  planned         the inbound epochs after it
-    forward.3  frames-copied   of the next one; no receiver reads them yet
+    forward.3  frames-copied   of the next one, once the queue has room; no receiver reads them yet
     forward.4  manifest-added  created if absent: now it is forwarded. If another receiver of this
                                site was faster: start over
     forward.5  checkpointed    the sender's checkpoint, which only detects a lost outbound log
@@ -32,6 +32,8 @@ from spark_wan.log.inbound import InboundLog, reference
 from spark_wan.log.lost_logs import LogEnd, NewLog
 from spark_wan.log.stream_log import StreamLog
 from spark_wan.log.writer import CheckpointStore, LogWriter, StreamSettings
+from spark_wan.sender.queue import OutboundQueue, log_dropped
+from spark_wan.sender.rate import SendRate
 from spark_wan.steps import Steps
 from spark_wan.topology.model import Sender, Stream, Table, Topology
 from spark_wan.topology.routes import addressees, forwarded_sent_to, streams_of
@@ -71,10 +73,14 @@ class Forwarder:
     """Milliseconds since 1970 UTC."""
     decisions: Callable[[], Decisions] = Decisions
     """Returns the user's recorded decisions about the table. Called only where one is needed."""
+    queue: OutboundQueue | None = None
+    """What limits how much may wait in the outbound channel; None: nothing does."""
+    rate: SendRate | None = None
+    """How fast the sender adds to its channel; None: as fast as it can."""
     is_paused: Callable[[], bool] = lambda: False
     """Whether nothing of the inbound stream is to be taken."""
     left: bool = False
-    """The last round has left something for that reason."""
+    """The last round has left something for that reason, or because of the rate."""
     position: tuple[str, int] | None = None
     """(log ID, epoch) through which everything of the inbound log is forwarded, or need not be;
     None: not known yet."""
@@ -113,7 +119,8 @@ class Forwarder:
         """Forward what the inbound log has.
 
         Raises LogGapError, ManifestError, FrameError or ChannelError, each of which holds this
-        forwarding only. What was forwarded before the error stays so (:attr:`position`).
+        forwarding only, and QueueFullError. What was forwarded before the error stays so
+        (:attr:`position`).
         """
         yield from self._writer.until_appended(self._forward_again)
 
@@ -152,6 +159,8 @@ class Forwarder:
             if self._must_leave():
                 return
             manifest = next_manifest(self._log, epoch, before)
+            if last is not None and manifest.frames and self.addressees(manifest):
+                last = yield from self._make_room(last)
             if last is not None or self.addressees(manifest):
                 began = self.clock()
                 frames = self._copy(manifest) if manifest is not beginning else ()
@@ -164,8 +173,8 @@ class Forwarder:
             yield from self._name_new_sites(last)
 
     def _must_leave(self) -> bool:
-        """Whether to leave the rest, because the inbound stream is paused."""
-        self.left = self.is_paused()
+        """Whether to leave the rest, because the inbound stream is paused, or enough was sent."""
+        self.left = self.is_paused() or (self.rate is not None and self.rate.wait() > 0)
         return self.left
 
     def _add(self, manifest: Manifest, began: int) -> Steps[Manifest]:
@@ -173,25 +182,43 @@ class Forwarder:
         added = self._writer.append(manifest, began)
         self._has_log = True
         self.counts.add(added)
+        if self.rate is not None:
+            self.rate.spend(added.bytes, added.rows)
         yield "forward.4 manifest-added"
         # Read again: the acks of what is forwarded are collected meanwhile.
         self._writer.record(self._writer.checkpoint(), added)
         yield "forward.5 checkpointed"
         return added
 
+    def _make_room(self, last: Manifest) -> Steps[Manifest]:
+        """Return the newest manifest, once an epoch may follow it. Raises QueueFullError."""
+        dropped = self.queue.check(last) if self.queue is not None else {}
+        if not dropped:
+            return last
+        log_dropped(last, dropped)
+        settings = self._settings_of(last, last.sent_to, last.addressees)
+        following = self._writer.without_rows(last, settings, dropped=dropped)
+        return (yield from self._add(following, self.clock()))
+
     def _name_new_sites(self, last: Manifest) -> Steps[None]:
         """Name sites that were added to the sender's remotes since ``last`` was forwarded."""
         planned = self._planned
         if planned is not None and not {*planned.addressees} <= {*last.addressees}:
-            settings = StreamSettings(
-                stream=self.outbound.stream,
-                table=last.table,
-                keys=last.keys,
-                origin=last.origin,
-                sent_to=planned.sent_to,
-                addressees=planned.addressees,
-            )
+            settings = self._settings_of(last, planned.sent_to, planned.addressees)
             yield from self._add(self._writer.without_rows(last, settings), self.clock())
+
+    def _settings_of(
+        self, last: Manifest, sent_to: tuple[str, ...], addressees: tuple[str, ...]
+    ) -> StreamSettings:
+        """Return what an epoch without rows after ``last`` says."""
+        return StreamSettings(
+            stream=self.outbound.stream,
+            table=last.table,
+            keys=last.keys,
+            origin=last.origin,
+            sent_to=sent_to,
+            addressees=addressees,
+        )
 
     @cached_property
     def _planned(self) -> Stream | None:

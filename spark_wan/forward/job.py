@@ -15,7 +15,14 @@ from typing import TYPE_CHECKING
 from spark_wan.apply.site_ack import SiteAck
 from spark_wan.channels.registry import open_channel
 from spark_wan.delta.sessions import CurrentSession
-from spark_wan.errors import UNEXPECTED, ChannelError, StoppedError, WanError, may_pass
+from spark_wan.errors import (
+    UNEXPECTED,
+    ChannelError,
+    QueueFullError,
+    StoppedError,
+    WanError,
+    may_pass,
+)
 from spark_wan.forward.forwarder import Forwarder
 from spark_wan.forward.forwarding import Forwarding
 from spark_wan.log.ack_watch import AckWatch
@@ -37,12 +44,21 @@ from spark_wan.runtime.scheduler import (
 from spark_wan.sender.acks import AckManager
 from spark_wan.sender.outbound_channel import OutboundChannel
 from spark_wan.sender.outbound_stream import OutboundStream, StreamStatus
+from spark_wan.sender.queue import OutboundQueue
+from spark_wan.sender.rate import SendRate
 from spark_wan.sender.record import SenderRecordKeeper
 from spark_wan.state.checkpoints import StoredCheckpoints
 from spark_wan.state.decisions import StoredDecisions
 from spark_wan.steps import run
 from spark_wan.topology.fingerprint import settings_fingerprint
-from spark_wan.topology.model import Sender, Site, Table, Topology, forwarded_name
+from spark_wan.topology.model import (
+    QueueLimits,
+    Sender,
+    Site,
+    Table,
+    Topology,
+    forwarded_name,
+)
 from spark_wan.topology.signing import sending_trust
 from spark_wan.units import milliseconds
 
@@ -51,6 +67,8 @@ if TYPE_CHECKING:
 
 log = message_log(__name__)
 
+ROOM_INTERVAL = 1.0
+"""Seconds between looks whether a full queue has room again."""
 FIRST_RETRY = 1.0
 """Seconds until a held forwarding is retried for the first time."""
 
@@ -73,6 +91,7 @@ class ForwardedStream(Activity):
 
     def __post_init__(self) -> None:
         self.name = self.forwarder.outbound.stream
+        self.priority = self.forwarder.table.priority
         self.forwarding = Forwarding(self.forwarder, self._wake)
         self.forwarder.is_paused = lambda: self.forwarding.paused
 
@@ -87,17 +106,32 @@ class ForwardedStream(Activity):
             return None if self.available_now else UNTIL_WOKEN
         hold = self.forwarding.hold
         wait = hold.left() if hold is not None else 0.0
+        if self.acks.status.queue_full is not None:
+            wait = ROOM_INTERVAL if self._is_queue_full() else 0.0
+        if self.forwarder.rate is not None:
+            wait = max(wait, self.forwarder.rate.wait())
         return Next(wait) if wait else Found(self._forward, Lane.FORWARDS)
+
+    def _is_queue_full(self) -> bool:
+        try:
+            return self.forwarder.queue is not None and self.forwarder.queue.is_full()
+        except WanError as error:
+            log.debug("%s: a round will tell whether there is room: %s", self.name, error)
+            return False
 
     def _forward(self, spark: SparkSession) -> Turn:
         """Forward in a worker. An error holds this forwarding alone."""
         self.forwarding.is_due = False
         cause, passes = None, False
+        full: QueueFullError | None = None
         try:
             self.outbound.watch.channel.ensure_prepared()
             run(self.forwarder.round(), self.job.check_stopped)
         except StoppedError:
             raise
+        except QueueFullError as error:
+            full = error
+            cause = str(error) if error.is_hold or self.available_now else None
         except WanError as error:
             cause, passes = str(error), may_pass(error)
         except Exception as error:
@@ -110,7 +144,11 @@ class ForwardedStream(Activity):
             )
             passes = may_pass(error)
             cause = f"{self.name}: {type(error).__name__}: {error}"
-        if self.forwarder.left:
+        was_full = self.acks.status.queue_full is not None
+        self.acks.note_queue(full)
+        if was_full != (full is not None):
+            self.scheduler.wake(self.acks)  # its record says so
+        if self.forwarder.left or full is not None:
             self.forwarding.is_due = True
         self._count()
         try:
@@ -176,6 +214,8 @@ class Forwards:
         self.site = site
         self.available_now = available_now
         self._outbound: dict[str, OutboundChannel] = {}
+        self._rates: dict[str, SendRate] = {}
+        """By sender."""
         self._lock = threading.Lock()
 
     def of(self, inbound: StreamLog, table: Table, answer: SiteAck) -> list[Forwarding]:
@@ -236,6 +276,8 @@ class Forwards:
             checkpoints=checkpoints,
             clock=milliseconds,
             decisions=partial(decisions.load, table.name),
+            queue=OutboundQueue(acks, QueueLimits.of(sender, table)),
+            rate=self._rates.setdefault(sender.name, SendRate.of(sender)),
         )
         return ForwardedStream(
             self.job,

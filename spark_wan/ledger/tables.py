@@ -14,7 +14,14 @@ from spark_wan.delta.errors import ErrorKind, error_text
 from spark_wan.delta.sessions import CurrentSession, lost_session
 from spark_wan.delta.sql import quoted, reference
 from spark_wan.delta.tables import load, table_detail, table_exists
-from spark_wan.errors import LedgerError, LedgerUnavailableError, WanError, copy_advice
+from spark_wan.errors import (
+    DISK_FULL,
+    LedgerError,
+    LedgerUnavailableError,
+    WanError,
+    copy_advice,
+    is_disk_full,
+)
 from spark_wan.wire.ledger import LEDGER_VERSION, SCHEMAS, ledger_location
 
 if TYPE_CHECKING:
@@ -60,6 +67,11 @@ class LedgerTables:
 
     def error(self, error: Exception) -> LedgerUnavailableError:
         """Return what a failure to read or write the ledger means, and what to do."""
+        if is_disk_full(error):
+            return LedgerUnavailableError(
+                f"the ledger at {self.location('')} cannot be written now: {error_text(error)}. "
+                f"{DISK_FULL} Nothing is applied without it; it will be retried."
+            )
         return LedgerUnavailableError(
             f"the ledger at {self.location('')} cannot be read or written now: {error_text(error)}."
             " Nothing is applied without it; reading or writing it will be retried. If part of it "

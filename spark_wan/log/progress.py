@@ -47,6 +47,12 @@ def acked_through(
     return {site: through(acks.get(site)) for site in chosen}
 
 
+def waited_through(newest: Manifest, acked: Mapping[str, int]) -> dict[str, int]:
+    """Return through which epoch nobody waits for each site any more: it has acked that, or the log
+    goes on without it. ``acked``: through which epoch each site has."""
+    return {site: max(epoch, newest.dropped.get(site, 0)) for site, epoch in acked.items()}
+
+
 def lowest(
     log: StreamLog, epochs: Sequence[int], condition: Callable[[Manifest], bool]
 ) -> Manifest | None:

@@ -32,10 +32,19 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeVar
 
 from spark_wan.channels.base import write_of
-from spark_wan.errors import EndMovedError, LogGapError, ManifestExists, StaleWriteError, WanError
+from spark_wan.errors import (
+    ChannelError,
+    EndMovedError,
+    LogGapError,
+    ManifestExists,
+    StaleWriteError,
+    WanError,
+    is_disk_full,
+)
 from spark_wan.events.columns import fingerprint
 from spark_wan.log.frame_age import STALE_AGE, are_safe, are_there
 from spark_wan.log.lost_logs import LogEnd, NewLog, check_acks, check_log
+from spark_wan.log.progress import acked_through
 from spark_wan.log.stream_log import StreamLog
 from spark_wan.messages import message_log
 from spark_wan.steps import Steps
@@ -179,8 +188,15 @@ class LogWriter:
             table=settings.table,
             keys=settings.keys,
             created=self.clock(),
-            **{"selection": ALL_ROWS, **fields},
+            **{"selection": ALL_ROWS, "dropped": self._still_dropped(last), **fields},
         )
+
+    def _still_dropped(self, last: Manifest | None) -> Mapping[str, int]:
+        """Return which of the sites that were dropped still lack what they were dropped for."""
+        if last is None or not last.dropped:
+            return {}
+        has = acked_through(last, self.log.acks(), last.dropped)
+        return {site: through for site, through in last.dropped.items() if has[site] < through}
 
     def without_rows(self, last: Manifest, settings: StreamSettings, **fields: Any) -> Manifest:
         """Return the manifest that follows ``last``, of a table, and carries nothing. ``fields``:
@@ -212,7 +228,8 @@ class LogWriter:
         Raises StaleWriteError when a sweep may take the frames before the manifest names them, and
         ManifestExists as :meth:`StreamLog.append` does, or when this process was frozen in it for
         so long that they were swept; and what :attr:`check` raises. The frames of a refused
-        manifest are removed, unless this writer keeps them."""
+        manifest are removed, unless this writer keeps them, and so are those of one for which the
+        disk has no room."""
         self._checked(manifest)
         try:
             return self._append_in_time(manifest, began)
@@ -223,6 +240,13 @@ class LogWriter:
                 # The append may have counted all the same, and the epoch may be acked and trimmed
                 # since: then its frames are gone.
                 raise self._stale() from None
+            raise
+        except ChannelError as error:
+            # A file for which there was no room never gets its name: no manifest names the frames.
+            # Left there, those of each retry would take what room there is.
+            if is_disk_full(error):
+                with suppress(WanError):
+                    self._remove_frames(manifest)
             raise
 
     def _checked(self, manifest: Manifest) -> None:

@@ -94,7 +94,7 @@ class InboundTable(Activity):
     """When the target's history was read last."""
 
     def __post_init__(self) -> None:
-        self.name = self.table.name
+        self.name, self.priority = self.table.name, self.table.priority
 
     def give(self, due: Sequence[Due]) -> None:
         """Take note of streams that are due. A newer listing replaces an older one."""

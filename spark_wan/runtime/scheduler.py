@@ -12,10 +12,10 @@ Looks and work of one activity never run at the same time.
 from __future__ import annotations
 
 import heapq
+import math
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
@@ -31,6 +31,9 @@ LOOKERS = 4
 SLOW = 20.0
 """Seconds after which work no longer counts towards ``parallel``, so that it delays no other: a
 write that waits for a lock, for example."""
+PRIORITY_STEP = 10.0
+"""Seconds of waiting that a priority of one more is worth. So work of a low priority waits longer,
+and no work waits for ever."""
 MOST_SLOW = 4
 """Maximum number of slow works, as a multiple of ``parallel``."""
 
@@ -92,6 +95,9 @@ class Activity(ABC):
     kind: ClassVar[str | None] = None
     """What has this name: a ``stream``, a ``table`` or a ``channel``. None: the job of a site."""
 
+    priority: int = 0
+    """Where workers are scarce, work of a higher one is taken first."""
+
     def subject(self) -> dict[str, Any]:
         """Return what its messages are about, as fields (:mod:`spark_wan.messages`)."""
         return {} if self.kind is None else {self.kind: self.name}
@@ -112,6 +118,18 @@ class _Entry:
     """It was woken while it was busy."""
 
 
+@dataclass(order=True)
+class _Waiting:
+    """Work that waits for a worker, in the order in which it is taken."""
+
+    due: float
+    """When it began to wait, and earlier by its priority."""
+    number: int
+    """Of what is due at the same time, the lowest first."""
+    entry: _Entry = field(compare=False)
+    found: Found = field(compare=False)
+
+
 @dataclass
 class _Queue:
     """The work of a lane: what waits, and what is under way."""
@@ -120,7 +138,8 @@ class _Queue:
     """Maximum number of works at once."""
     slow_counts: bool = False
     """Whether slow work takes a place."""
-    waiting: deque[tuple[_Entry, Found]] = field(default_factory=deque)
+    waiting: list[_Waiting] = field(default_factory=list)
+    """A heap."""
     since: dict[_Entry, float] = field(default_factory=dict)
     """Entry at work -> since when."""
 
@@ -277,9 +296,9 @@ class Scheduler:
                 while not self._has_ended() and self._idle_workers <= self._parallel:
                     queue = self._with_room()
                     if queue is not None:
-                        entry, found = queue.waiting.popleft()
-                        queue.since[entry] = time.monotonic()
-                        return queue, entry, found
+                        work = heapq.heappop(queue.waiting)
+                        queue.since[work.entry] = time.monotonic()
+                        return queue, work.entry, work.found
                     self._work_there.wait()
                 return None
             finally:
@@ -336,8 +355,7 @@ class Scheduler:
                 self._idle_workers += 1
             entry.busy = isinstance(turn, Found)
             if isinstance(turn, Found):
-                waiting = self._lanes[turn.lane].waiting
-                (waiting.appendleft if turn.first else waiting.append)((entry, turn))
+                self._queue(entry, turn)
                 self._start_workers()
             elif entry.woken and not failed:
                 self._schedule(entry, 0.0)
@@ -348,6 +366,14 @@ class Scheduler:
                 self._schedule(entry, turn.seconds)
             if self._has_ended():
                 self._notify_all()
+
+    def _queue(self, entry: _Entry, found: Found) -> None:
+        """Have work wait for a worker."""
+        self._places += 1
+        due, number = time.monotonic() - PRIORITY_STEP * entry.activity.priority, self._places
+        if found.first:
+            due, number = -math.inf, -self._places
+        heapq.heappush(self._lanes[found.lane].waiting, _Waiting(due, number, entry, found))
 
     def _schedule(self, entry: _Entry, seconds: float) -> None:
         entry.due = time.monotonic() + seconds

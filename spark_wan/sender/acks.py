@@ -29,7 +29,7 @@ from itertools import chain, pairwise
 from spark_wan.errors import SYNC, LogGapError, ManifestError, WanError
 from spark_wan.log.ack_watch import AckWatch
 from spark_wan.log.notes import announce, announced, last_pause, withdraw
-from spark_wan.log.progress import acked_through, is_about
+from spark_wan.log.progress import acked_through, is_about, waited_through
 from spark_wan.log.stream_log import StreamLog, read_acks
 from spark_wan.log.writer import CheckpointStore
 from spark_wan.messages import message_log
@@ -190,7 +190,7 @@ class AckManager:
         self._find_other_senders(last)
         current = {site: ack for site, ack in acks.items() if is_about(last, ack)}
         applied = acked_through(last, acks, self.addressees(last))
-        acked_by_all = min(applied.values(), default=last.epoch)
+        acked_by_all = min(waited_through(last, applied).values(), default=last.epoch)
         state.backlog = max(0, last.epoch - max(acked_by_all, epochs[0] - 1))
         acked = self._record_acks(last, applied)
         yield "acks.2 checkpointed"
@@ -200,14 +200,15 @@ class AckManager:
         self._announce(last, acked_by_all, bool(acks) or any(acked.values()))
         yield "acks.3 announced"
         self._log_not_served(last, current)
-        self.log.check_gap(epochs, strays, acked)
+        waited = waited_through(last, acked)
+        self.log.check_gap(epochs, strays, waited)
         if strays:
             self._check_strays(last, strays)
             # The sweep takes their frames: the writer, once it goes on, may name them in another
             # manifest.
             self.log.trim(strays[-1], [])
             yield "acks.4 trimmed"
-        page_done = yield from self._trim(epochs, last, acked)
+        page_done = yield from self._trim(epochs, last, waited)
         self._next_poll = self.clock() + (
             NO_ACKS_POLL_INTERVAL if state.backlog and not current else 0
         )
@@ -317,10 +318,14 @@ class AckManager:
 
     def addressees(self, manifest: Manifest) -> set[str]:
         """Return the addressees that the sender still serves."""
-        return set(manifest.addressees) - self._not_served(manifest)
+        return self.serving(manifest.addressees)
 
-    def _not_served(self, manifest: Manifest) -> frozenset[str]:
-        gone = set(manifest.addressees) - set(self.served) - self._served_by_others
+    def serving(self, sites: Collection[str]) -> set[str]:
+        """Return those of some addressees that the sender still serves."""
+        return set(sites) - self._not_served(sites)
+
+    def _not_served(self, sites: Collection[str]) -> frozenset[str]:
+        gone = set(sites) - set(self.served) - self._served_by_others
         return frozenset(gone if self.former is None else gone & set(self.former))
 
     def _find_other_senders(self, last: Manifest) -> None:
@@ -347,12 +352,19 @@ class AckManager:
         self._served_by_others = others
 
     def _all_acked(self, manifest: Manifest) -> bool:
-        return self.addressees(manifest) <= self.acked_by(manifest)
+        return self.addressees(manifest) <= self.acked_by(manifest) | self._without(manifest)
+
+    def _without(self, manifest: Manifest) -> set[str]:
+        """Return the sites that the log goes on without, as far as an epoch is concerned."""
+        newest = self.state.newest
+        if newest is None or newest.log_id != manifest.log_id:
+            return set()
+        return {site for site, through in newest.dropped.items() if manifest.epoch <= through}
 
     def _log_not_served(self, last: Manifest, acks: Mapping[str, Ack]) -> None:
         """Name the sites that were taken out of the topology: what they have not applied is trimmed
         all the same."""
-        gone = self._not_served(last)
+        gone = self._not_served(last.addressees)
         self.state.not_served = tuple(sorted(gone))
         for site in sorted(gone - self._logged):
             log.warning(

@@ -34,13 +34,15 @@ from spark_wan.sender.copies import CopiesNow, OutboundCopies, OutboundCopy, out
 from spark_wan.sender.outbound_channel import OutboundChannel, note_stop
 from spark_wan.sender.outbound_stream import OutboundStream, StreamStatus
 from spark_wan.sender.publish import CaptureSettings, Publisher
+from spark_wan.sender.queue import OutboundQueue
+from spark_wan.sender.rate import SendRate
 from spark_wan.sender.record import SenderRecordKeeper
 from spark_wan.sender.serve import PublishedTable
 from spark_wan.state.checkpoints import StoredCheckpoints
 from spark_wan.state.decisions import StoredDecisions
 from spark_wan.topology import model
 from spark_wan.topology.fingerprint import settings_fingerprint
-from spark_wan.topology.model import Table, Topology, stream_name
+from spark_wan.topology.model import QueueLimits, Table, Topology, delay_of, stream_name
 from spark_wan.topology.routes import Serving, reached, served_by
 from spark_wan.topology.signing import sending_trust
 from spark_wan.units import milliseconds
@@ -152,6 +154,7 @@ class Sender:
         # Before anything is added to a stream that is to be paused from its beginning.
         control = ControlKeeper(self.topology, self.site)
         control.enforce()
+        rates = {sender.name: SendRate.of(sender) for sender, _ in self.streams}
         streams = [
             self._stream(
                 handle,
@@ -161,6 +164,7 @@ class Sender:
                 available_now=available_now,
                 first_looks=first_looks,
                 control=control,
+                rate=rates[sender.name],
             )
             for sender, table in self.streams
         ]
@@ -210,6 +214,7 @@ class Sender:
         available_now: bool,
         first_looks: FirstLooks | None = None,
         control: ControlKeeper,
+        rate: SendRate | None = None,
     ) -> OutboundStream:
         settings = self._settings(sender, table)
         status, session = StreamStatus(settings.stream, table.name), CurrentSession()
@@ -218,6 +223,16 @@ class Sender:
         checkpoints = StoredCheckpoints(f"{state}/checkpoints/sender/{sender.name}", storage)
         decisions = StoredDecisions(state, storage)
         decisions.record(table.name, self.decisions.get(table.name, Decisions()))
+        acks = AckManager(
+            stream_log,
+            checkpoints,
+            policy=sender.ack_policy,
+            ack_timeout=int(sender.ack_timeout * 1000),
+            clock=milliseconds,
+            served=settings.addressees,
+            never_primary=self.topology.never_primary,
+            watch=watch,
+        )
         publisher = None
         if table.source == "table":
             publisher = Publisher(
@@ -229,17 +244,8 @@ class Sender:
                 decisions=partial(decisions.load, table.name),
                 wanted=partial(control.wanted, sender.name, table.name),
                 wanted_before=partial(control.wanted_before, sender.name, table.name),
+                queue=OutboundQueue(acks, QueueLimits.of(sender, table)),
             )
-        acks = AckManager(
-            stream_log,
-            checkpoints,
-            policy=sender.ack_policy,
-            ack_timeout=int(sender.ack_timeout * 1000),
-            clock=milliseconds,
-            served=settings.addressees,
-            never_primary=self.topology.never_primary,
-            watch=watch,
-        )
         fingerprint = settings_fingerprint(self.topology, sender, table)
         by_sink = publisher is None
         return OutboundStream(
@@ -258,6 +264,8 @@ class Sender:
             on_ack_timeout=self.on_ack_timeout or sender.on_ack_timeout,
             pause=partial(control.pause_of, sender.name, table.name),
             check_control=control.check_known,
+            priority=table.priority,
+            rate=rate,
         )
 
     def _copies(
@@ -296,7 +304,11 @@ class Sender:
             watch,
             by,
             source=PublishedTable(
-                settings, published, source, partial(control.wanted, by.sender.name, by.table.name)
+                settings,
+                published,
+                source,
+                partial(control.wanted, by.sender.name, by.table.name),
+                is_delayed=settings.delay > 0,
             ),
             session=session,
             available_now=available_now,
@@ -314,6 +326,7 @@ class Sender:
             start=table.start.version,
             on_table_operation=table.on_table_operation,
             max_epoch_rows=sender.max_epoch_rows,
+            delay=int(delay_of(sender, table) * 1000),
         )
 
     def _source(

@@ -16,6 +16,7 @@ from spark_wan.delta.errors import ErrorKind, error_text
 from spark_wan.delta.sessions import CurrentSession, lost_session
 from spark_wan.errors import (
     UNEXPECTED,
+    QueueFullError,
     StoppedError,
     TableReplacedError,
     WanError,
@@ -30,6 +31,7 @@ from spark_wan.runtime.scheduler import Activity, Found, Job, Lane, Next, Turn
 from spark_wan.sender.ack_timeouts import AckTimeouts, Decide
 from spark_wan.sender.acks import AckManager, StreamState
 from spark_wan.sender.publish import LARGE_PLANNED, PLANNED, Publisher
+from spark_wan.sender.rate import SendRate
 from spark_wan.sender.record import SenderRecordKeeper
 from spark_wan.sender.sweep import Sweep
 from spark_wan.steps import Steps, reached, run
@@ -78,6 +80,9 @@ class StreamStatus:
     held_since_ms: int | None = None
     replaced: bool = False
     """It is held because the source is not the table, or not in the state, that was published."""
+    queue_full: str | None = None
+    """Why nothing is added for now, though nothing is wrong here: too much waits for acks."""
+    queue_full_since_ms: int | None = None
     alert: str | None = None
     """An epoch that did not meet the ack policy in time, and whose acks it lacks."""
     remote_holds: dict[str, str] = field(default_factory=dict)
@@ -160,6 +165,9 @@ class OutboundStream(Activity):
     """Returns what pauses the stream, if anything does."""
     check_control: Callable[[], None] = lambda: None
     """Raises WanError as long as that cannot be told."""
+    priority: int = 0
+    rate: SendRate | None = None
+    """How fast the sender publishes; None: as fast as it can."""
     forwarding_held: tuple[str, bool] | None = None
     """Why the forwarder that publishes the stream, beside this activity, adds nothing, and whether
     that may pass."""
@@ -245,6 +253,11 @@ class OutboundStream(Activity):
             self._leave_first_looks()
             return Next(self.pace.wait())
         hold = self._holds.get("publishing")
+        if self.status.queue_full is not None:
+            if self._shows(self.publisher.is_queue_full, spark):
+                return Next(self.pace.wait())
+            if hold is not None:
+                hold.retry_now()
         if hold is not None and (wait := hold.left()):
             return Next(min(wait, self.pace.wait()))
         if hold is None and self._shows(self.publisher.is_quiet, spark):
@@ -252,9 +265,15 @@ class OutboundStream(Activity):
         join = self._pipeline.wait()
         if join > 0:
             return Next(min(join, self.pace.wait()))
+        if debt := self._debt():
+            return Next(debt)
         if self.first_looks is not None:
             return self._first_look(self.publisher, self.first_looks, spark)
         return self._plan(self.publisher, spark)
+
+    def _debt(self) -> float:
+        """Return for how many seconds the sender has published more than its rate."""
+        return self.rate.wait() if self.rate is not None else 0.0
 
     def _look_once(self, spark: SparkSession) -> Turn:
         """Look in a run with ``available_now``, which ends with the version that was the newest at
@@ -270,6 +289,8 @@ class OutboundStream(Activity):
                 self._hold("publishing", error, spark)
                 self._collect_acks(spark, max_age=ACK_POLL_INTERVAL)
                 return None
+        if debt := self._debt():
+            return Next(debt)
         return self._plan(self.publisher, spark)
 
     def _is_capture_paused(self) -> bool:
@@ -342,8 +363,14 @@ class OutboundStream(Activity):
         except StopIteration as end:
             published = end.value
             self._release("publishing")
+            self.note_queue(None)
         except Exception as error:
-            self._hold("publishing", error, spark)
+            full = error if isinstance(error, QueueFullError) else None
+            self.note_queue(full)
+            if full is None or full.is_hold or self.available_now:
+                self._hold("publishing", error, spark)
+            else:
+                self._release("publishing")
         if published is not None:
             self._note_published(published)
         return self._after_round(published, spark)
@@ -360,6 +387,17 @@ class OutboundStream(Activity):
                 return None
         return Next(0.0 if published is not None else self.pace.wait())
 
+    def note_queue(self, full: QueueFullError | None) -> None:
+        """Note whether the queue is full, and why."""
+        status = self.status
+        if full is None:
+            status.queue_full = status.queue_full_since_ms = None
+            return
+        if status.queue_full is None:
+            log.warning("%s", full, event="queue-full", stream=self.name, cause=str(full))
+            status.queue_full_since_ms = milliseconds()
+        status.queue_full = str(full)
+
     def _note_published(self, published: Manifest) -> None:
         self._newest = published
         self.pace.happened()
@@ -371,6 +409,8 @@ class OutboundStream(Activity):
         status.events += published.rows
         status.batches += len(published.frames)
         status.bytes += published.bytes
+        if self.rate is not None:
+            self.rate.spend(published.bytes, published.rows)
         if published.end:
             log.info(
                 "%s: epoch %d ends the stream with version %d, as request %d asked. Nothing "
@@ -385,6 +425,17 @@ class OutboundStream(Activity):
                 version=published.last_version,
             )
             self._ended = True
+            return
+        if published.first_version > published.last_version and published.dropped:
+            log.info(
+                "%s: epoch %d, without sites: %s",
+                self.name,
+                published.epoch,
+                ", ".join(published.dropped),
+                event="sites-dropped",
+                stream=self.name,
+                epoch=published.epoch,
+            )
             return
         if published.first_version > published.last_version:
             sites = ", ".join(published.addressees)
@@ -438,7 +489,10 @@ class OutboundStream(Activity):
             held=held,
             passes=passes,
             replaced=status.replaced,
+            queue_full=status.queue_full,
+            queue_full_since=status.queue_full_since_ms,
             waiting=self.publisher.waiting if self.publisher is not None else 0,
+            delayed=self.publisher.delayed if self.publisher is not None else 0,
             work=None,
             epochs=status.epochs,
             events=status.events,

@@ -52,6 +52,7 @@ from spark_wan.log.stream_log import StreamLog
 from spark_wan.log.writer import CheckpointStore, LogWriter, StreamSettings
 from spark_wan.messages import message_log
 from spark_wan.sender.ending import EndPoint
+from spark_wan.sender.queue import OutboundQueue, log_dropped
 from spark_wan.steps import Steps
 from spark_wan.wire.checkpoint import PublishedState
 from spark_wan.wire.control import AT_TIME, Ending, WantedEnd
@@ -142,6 +143,8 @@ class CaptureSettings(StreamSettings):
     """The version to start at; None: with a snapshot."""
     on_table_operation: str
     max_epoch_rows: int
+    delay: int = 0
+    """How old a commit is when it is published, at least, in milliseconds."""
 
 
 @dataclass(frozen=True)
@@ -197,6 +200,8 @@ class Publisher:
     """Reads what the operators of the site want of the stream. Raises WanError."""
     wanted_before: Callable[[], WantedEnd] = WantedEnd
     """Returns what they wanted when it was read last, by whomever. Costs no request."""
+    queue: OutboundQueue | None = None
+    """What limits how much may wait in the channel; None: nothing does."""
     control: int = 0
     """The highest generation of the site's control log that a round has seen, in it or in the
     stream's log."""
@@ -206,6 +211,9 @@ class Publisher:
     """Where the stream is to end; None: it goes on, or has ended."""
     _ended_empty: Ending | None = None
     """The request by which a stream ended that has sent nothing: it has no log to say so."""
+    _young: Commit | None = None
+    """The lowest commit that is not old enough to be published, by the last round; None: all that
+    are known are."""
     _read: tuple[int, Sequence[Commit]] = 0, ()
     """When the history was read last, and what it had above what is published."""
     _published: PublishedState | None = None
@@ -232,13 +240,20 @@ class Publisher:
     @property
     def waiting(self) -> int:
         """Number of commits that are not published and may have events, by the last round. Behind
-        the end of the stream, none."""
+        the end of the stream, none; nor those that are :attr:`delayed`."""
         if self.has_ended:
             return 0
-        newest = self._quiet.end.version
+        newest = self._quiet.end.version - self.delayed
         if self._end is not None and self._end.end.kind != AT_TIME:
             newest = min(newest, self._end.end.point)
         return max(0, newest - self._known)
+
+    @property
+    def delayed(self) -> int:
+        """Number of commits that are not old enough to be published, by the last round."""
+        if self._young is None or self.has_ended:
+            return 0
+        return max(0, self._quiet.end.version - self._young.version + 1)
 
     @property
     def has_ended(self) -> bool:
@@ -265,13 +280,39 @@ class Publisher:
             return EndRequest(ending.by, ending.end.kind, ending.end.point)
         return EndRequest(f"request {self.control}", "") if self.has_ended else None
 
+    def is_queue_full(self) -> bool:
+        """Whether too much waits for acks still, by the acks that have come since the last round.
+        Raises ChannelError."""
+        return self.queue is not None and self.queue.is_full()
+
     def is_quiet(self) -> bool:
         """Whether a round would find nothing to publish, as far as the source shows at a glance."""
         if self.is_to_end:
             known = self._end is not None and self._end.ending == self.wanted_before().ending
             if not known or self._may_be_at_end(self._through):
                 return False
-        return self._quiet.settled and self._quiet.lasts()
+        return self._quiet.settled and self._has_seen_all() and self._quiet.lasts()
+
+    def _has_seen_all(self) -> bool:
+        """Whether nothing is to be published now, by the history as it was read last."""
+        young = self._young
+        if young is not None and self._known == young.version - 1:
+            return not self._is_old_enough(young, self.clock())
+        return self._quiet.end.version == self._known
+
+    def _is_old_enough(self, commit: Commit, now: int) -> bool:
+        return commit.time + self.settings.delay <= now
+
+    def _may_follow(self, commit: Commit, now: int) -> bool:
+        """Whether a commit may be published now: it is old enough, and before the end of the
+        stream."""
+        is_before = self._end is None or self._end.may_follow(commit)
+        return is_before and (not self.settings.delay or self._is_old_enough(commit, now))
+
+    def _note_young(self, history: Sequence[Commit], now: int) -> None:
+        """Note which commit of the history is the first that is not old enough."""
+        young = (each for each in history if not self._is_old_enough(each, now))
+        self._young = next(young, None) if self.settings.delay else None
 
     def seems_published(self) -> bool:
         """Whether the source has nothing newer than the checkpoint, as far as a glance shows. To be
@@ -288,7 +329,7 @@ class Publisher:
         """Publish the next epoch; return None when there is nothing to publish. Raises SourceError,
         SchemaError or LogGapError, each of which holds this stream only."""
         manifest = yield from self._writer.until_appended(self._next)
-        self._quiet.settled = self._quiet.end.version == self._known
+        self._quiet.settled = self._has_seen_all()
         return manifest
 
     def _next(self) -> Steps[Manifest | None]:
@@ -302,7 +343,7 @@ class Publisher:
         if end.last is not None:
             self._warn_of(new_sites, end.last)
         yield "publish.1 log-read"
-        is_known = was_settled and quiet.end.version == self._known and quiet.lasts()
+        is_known = was_settled and self._has_seen_all() and quiet.lasts()
         if is_known and not new_sites and self._end is None:
             return None
         try:
@@ -374,6 +415,10 @@ class Publisher:
             self._ended_empty, ends = self._end.ending, False
         if planned is None and not new_sites and not ends:
             return None
+        if planned is not None and not planned.quiet and (dropped := self._check_queue(end.last)):
+            yield QUIET_PLANNED
+            self._writer.check_acks(end)
+            return (yield from self._add(end, self._without(dropped, end), self.clock()))
         yield QUIET_PLANNED if planned is None else self._step_of(planned)
         self._writer.check_acks(end)
         began = self.clock()
@@ -383,6 +428,19 @@ class Publisher:
         elif manifest is None and end.last is not None and new_sites:
             manifest = self._writer.without_rows(end.last, self.settings, control=self.control)
         return None if manifest is None else (yield from self._add(end, manifest, began))
+
+    def _check_queue(self, last: Manifest | None) -> Mapping[str, int]:
+        """Return the sites to drop before the next events, as :meth:`OutboundQueue.check` does.
+        Raises QueueFullError where these wait."""
+        return self.queue.check(last) if self.queue is not None else {}
+
+    def _without(self, dropped: Mapping[str, int], end: LogEnd) -> Manifest:
+        """Return the manifest by which the stream goes on without some sites."""
+        assert end.last is not None
+        log_dropped(end.last, dropped)
+        return self._writer.without_rows(
+            end.last, self.settings, control=self.control, dropped=dropped
+        )
 
     def _is_at_end(self) -> bool:
         """Whether everything is published that is before the end of the stream, by the history as
@@ -623,6 +681,7 @@ class Publisher:
         history = self.source.history(published)
         self._read = now, history
         self._quiet.read_through(history[-1].version if history else published)
+        self._note_young(history, now)
         if not history and before is None:
             self._check_start()
         planner = RangePlanner(
@@ -633,7 +692,7 @@ class Publisher:
             decision=lambda version: self.decisions().operations.get(version),
             addressees=settings.addressees,
             is_empty_at=self.source.is_empty_at,
-            may_follow=self._end.may_follow if self._end is not None else lambda commit: True,
+            may_follow=lambda commit: self._may_follow(commit, now),
         )
         planned = planner.plan(history, published, before.schema if before is not None else None)
         if planned is None:
@@ -667,10 +726,17 @@ class Publisher:
     def _first_snapshot(self) -> CaptureRange | None:
         now, commit = self.clock(), self.source.newest()
         self._quiet.read_through(commit.version)
-        if self._end is not None and not self._end.may_follow(commit):
+        self._young = None
+        if not self._may_follow(commit, now):
             history = [*commits_after(self.source, -1)]
-            before = [*takewhile(self._end.may_follow, history)]
-            if not before and history[0].version > 0:
+            self._note_young(history, now)
+            before = [*takewhile(lambda each: self._may_follow(each, now), history)]
+            if (
+                not before
+                and history[0].version > 0
+                and self._end is not None
+                and not self._end.may_follow(history[0])
+            ):
                 raise SourceError(
                     f"{self.settings.table}: it is to end with {self._end}, but the oldest version "
                     f"that its history has is {history[0].version}. Nothing was sent. Run "
@@ -678,6 +744,8 @@ class Publisher:
                 )
             if not before:
                 self._read = now, history
+                # What is older than the history, the first snapshot will have.
+                self._quiet.empty_through = history[0].version - 1
                 return None
             commit = before[-1]
         schema = self.source.schema_at(commit.version)

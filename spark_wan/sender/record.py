@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from spark_wan.channels.base import Channel
-from spark_wan.errors import WanError
+from spark_wan.errors import QueueFullError, WanError
 from spark_wan.log.notes import put_sender_record, sender_record
 from spark_wan.messages import message_log
 from spark_wan.runtime.progress import LONG
@@ -89,15 +89,7 @@ class SenderRecordKeeper:
                 self._write(fields, now)
             except WanError as error:
                 level = logging.DEBUG if self._refused else logging.WARNING
-                log.log(
-                    level,
-                    "%s: the sender's record is not written: %s",
-                    self.stream,
-                    error,
-                    event="record-not-written",
-                    stream=self.stream,
-                    cause=str(error),
-                )
+                _log_refused(self.stream, error, level)
                 self._refused, self._next_at = True, now + REFUSED_INTERVAL
                 return REFUSED_INTERVAL / 1000
             self._told, self._refused = told, False
@@ -127,10 +119,14 @@ class SenderRecordKeeper:
                 self._expected = at, {**told, "work": work}
 
     def _is_urgent(self, fields: dict[str, Any]) -> bool:
-        """Whether the stream is held or released since the last record."""
-        if self._refused or self._told is None:
+        """Whether the stream is held or released since the last record, or waits for room."""
+        told = self._told
+        if self._refused or told is None:
             return False
-        return (fields["held"] is None) != (self._told["held"] is None)
+        return any(
+            (fields.get(name) is None) != (told.get(name) is None)
+            for name in ("held", "queue_full")
+        )
 
     def is_due(self) -> bool:
         """Whether :meth:`keep_alive` would write something."""
@@ -231,6 +227,7 @@ def record_write(
         before = sender_record(channel, stream)
         counted = before or SenderRecord(stream, now, now)
         fields: dict[str, Any] = {"held": held, "not_served": not_served, "alert": alert}
+        fields |= {"queue_full": None, "queue_full_since": None}
         if (counted.log_id, counted.epoch) != (manifest.log_id, manifest.epoch):
             fields |= {
                 "log_id": manifest.log_id,
@@ -244,14 +241,35 @@ def record_write(
             channel, following(before, stream, now=now, settings=settings, fields=fields)
         )
     except WanError as error:
-        log.warning(
-            "%s: the sender's record is not written: %s",
-            stream,
-            error,
-            event="record-not-written",
-            stream=stream,
-            cause=str(error),
+        _log_refused(stream, error)
+
+
+def record_wait(
+    channel: Channel, stream: str, settings: str, now: int, full: QueueFullError
+) -> None:
+    """Keep the record of a user stream while its sink waits for acks. Logs what the channel
+    refuses."""
+    try:
+        before = sender_record(channel, stream)
+        held, since = (before.held, before.queue_full_since) if before is not None else (None, None)
+        fields = {"held": held, "queue_full": str(full), "queue_full_since": since or now}
+        put_sender_record(
+            channel, following(before, stream, now=now, settings=settings, fields=fields)
         )
+    except WanError as error:
+        _log_refused(stream, error)
+
+
+def _log_refused(stream: str, error: WanError, level: int = logging.WARNING) -> None:
+    log.log(
+        level,
+        "%s: the sender's record is not written: %s",
+        stream,
+        error,
+        event="record-not-written",
+        stream=stream,
+        cause=str(error),
+    )
 
 
 def following(

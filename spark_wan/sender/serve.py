@@ -140,12 +140,15 @@ class PublishedTable:
     source: SourceTable
     wanted: Callable[[], WantedEnd] = WantedEnd
     """Returns what the operators of the site want of the stream."""
+    is_delayed: bool = False
+    """Commits are published once they are old enough: no copy has one before."""
     is_source = True
 
     def cut(self) -> Cut:
         last, wanted = self.published.newest_manifest(), self.wanted()
         table_id, commit = self.source.table_id(), self.source.newest()
-        if last is not None and wanted.has_ended(last) and commit.version > last.last_version:
+        only_sent = last is not None and (self.is_delayed or wanted.has_ended(last))
+        if last is not None and only_sent and commit.version > last.last_version:
             # The last one that was sent, if its rows can still be read.
             commit = self.source.commit(last.last_version) or commit
         schema = self.source.schema_at(commit.version)
@@ -196,6 +199,12 @@ class PublishedTable:
                 "that was published, or has other keys. The stream of its events says what to do."
             )
         self._check_not_ended(cut, last, wanted)
+        if self.is_delayed and cut.version > last.last_version:
+            raise SourceUnreadableError(
+                f"{table}: no copy is served: version {last.last_version}, which was published "
+                f"last, can no longer be read, and version {cut.version} is not old enough (the "
+                "`delay` of the stream). The request waits until it is."
+            )
         if cut.version > last.last_version:
             self._check_no_operation(last.last_version)
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from spark_wan.channels.base import PAGE, write_of
 from spark_wan.log.frame_age import ORPHAN_AGE, newest_frames
-from spark_wan.log.progress import acked_through
+from spark_wan.log.progress import acked_through, waited_through
 from spark_wan.messages import message_log
 from spark_wan.sender.acks import AckManager, ever_acked
 from spark_wan.wire.manifest import Manifest
@@ -132,7 +132,7 @@ class Sweep:
             checkpoint.log_id != last.log_id or checkpoint.epoch > last.epoch
         )
         applied = acked_through(last, self.acks.read_acks(), self.acks.addressees(last))
-        acked = ever_acked(last, applied, checkpoint)
+        acked = waited_through(last, ever_acked(last, applied, checkpoint))
         lacking = sorted(site for site, epoch in acked.items() if epoch < lowest - 1)
         if lost:
             cause = "the log does not follow from the sender's checkpoint"

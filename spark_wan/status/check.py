@@ -47,7 +47,7 @@ class Limits:
     """What is still right. Times in seconds."""
 
     behind: float = 600.0
-    """The age of the oldest change that a site lacks."""
+    """The age of the oldest change that a site lacks, without the ``delay`` of its stream."""
     queue_bytes: int | None = None
     """The size of what a site has not acked; None: any."""
     history: float = 3 * 86_400.0
@@ -65,7 +65,8 @@ class Problem:
     level: Level
     kind: str
     """``channel``, ``held``, ``failed``, ``retrying``, ``no answer``, ``stopped``, ``unknown``,
-    ``behind``, ``queue``, ``history``, ``paused``, ``dead letters``, ``acks`` or ``site``."""
+    ``behind``, ``queue``, ``history``, ``paused``, ``dead letters``, ``acks``, ``dropped`` or
+    ``site``."""
     text: str
     channel: str
     stream: str = ""
@@ -176,6 +177,10 @@ class _Check:
             since = self._for(sender.silent_since_ms)
             text = f"the {job} of {at} has said nothing{since}. Check that it runs."
             yield self._problem(Level.CRITICAL, "unknown", text, at)
+        if sender is not None and sender.queue_full is not None and sender.held is None:
+            since = self._for(sender.queue_full_since_ms)
+            text = f"{at} adds nothing to it{since}: {sender.queue_full}"
+            yield self._problem(Level.WARNING, "queue", text, at)
         if sender is not None and sender.alert is not None:
             yield self._problem(Level.WARNING, "acks", sender.alert, at)
         yield from self._paused(at)
@@ -211,6 +216,7 @@ class _Check:
             moments.append(stream.published_at_ms)
         if sender is not None:
             moments += [sender.stopped_ms, sender.held_since_ms, sender.silent_since_ms]
+            moments.append(sender.queue_full_since_ms)
         since = min((each for each in moments if each), default=None)
         if not self._is_over(since, self.limits.history):
             return
@@ -249,12 +255,20 @@ class _Check:
             since = self._for(site.seen_ms)
             text = f"no receiver of {name} has said anything{since}. Check that it runs."
             yield self._problem(Level.CRITICAL, "unknown", text, name)
+        if site.dropped is not None:
+            text = (
+                f"the queue was full, and the stream goes on without what {name} had not acked "
+                f"through epoch {site.dropped}. {NEW_SITE}"
+            )
+            yield self._problem(Level.CRITICAL, "dropped", text, name)
         if site.lacks_before is not None and site.cause is None and site.state != NOT_SERVED:
             text = f"{name} was added to a running stream, and lacks what came before."
             yield self._problem(Level.WARNING, "site", f"{text} {NEW_SITE}", name)
         if self.stream.paused is None and self._is_behind(site):
+            delay = self.stream.delay_ms
+            beyond = f" beyond the delay of {format_duration(delay)}" if delay else ""
             text = (
-                f"{name} is behind by {format_duration(site.behind_ms or 0)}, "
+                f"{name} is behind by {format_duration((site.behind_ms or 0) - delay)}{beyond}, "
                 f"{site.backlog_events:,} events and {format_bytes(site.backlog_bytes)}. Compare "
                 "that with the line, and the apply with the load of the cluster."
             )
@@ -270,7 +284,7 @@ class _Check:
     def _is_behind(self, site: SiteReport) -> bool:
         if site.state in (HELD, FAILED, NO_ANSWER) or site.behind_ms is None:
             return False  # that is said already
-        return site.behind_ms > self.limits.behind * 1000
+        return site.behind_ms - self.stream.delay_ms > self.limits.behind * 1000
 
     def _is_over(self, since: int | None, seconds: float) -> bool:
         return since is not None and self.now - since > seconds * 1000

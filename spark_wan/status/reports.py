@@ -28,12 +28,12 @@ from spark_wan.log.notes import (
     receiver_record,
     refused,
 )
-from spark_wan.log.progress import acked_through
+from spark_wan.log.progress import acked_through, waited_through
 from spark_wan.log.stream_log import StreamLog, read_acks
 from spark_wan.runtime.progress import ms_left, rows_per_s
 from spark_wan.state.control import ControlLog
 from spark_wan.topology.fingerprint import settings_fingerprint
-from spark_wan.topology.model import Sender, Stream, Topology
+from spark_wan.topology.model import QueueLimits, Sender, Stream, Topology
 from spark_wan.topology.routes import all_streams
 from spark_wan.units import milliseconds
 from spark_wan.wire.ack import Ack
@@ -179,6 +179,9 @@ class SiteReport:
     lacks_before: int | None = None
     """The first version that it is sent, where it has acked none of those before: it was added to a
     running stream, or its ack was lost. Of a user stream -1; None: it has them."""
+    dropped: int | None = None
+    """The stream goes on without what the site had not acked through this epoch, because its queue
+    was full; None: it does not, or the site has got over it."""
     served: bool = True
     """False for a site that is no longer among the sender's remotes: no trim waits for its acks."""
     path: str | None = None
@@ -213,12 +216,17 @@ class SenderReport:
     dead_letters: int
     duplicates: int
     """Rows that it saw with the key of another."""
+    queue_full: str | None
+    """Why it adds nothing to the stream for now: too much waits for acks."""
+    queue_full_since_ms: int | None
     alert: str | None
     """Which epoch did not meet the ack policy in time, and whose acks it lacks."""
     written_ms: int
     settings_generation: int
     waiting: int
     """Commits of the source that are not in the channel yet, as far as the sender knows."""
+    delayed: int
+    """Commits that are not old enough to be published, besides."""
     work: WorkReport | None
     """None: no capture takes long."""
     stopped_ms: int | None
@@ -296,6 +304,8 @@ class StreamReport:
     """None: the stream is not paused."""
     ending: EndReport | None = None
     """None: nobody has asked for an end of the stream."""
+    delay_ms: int = 0
+    """How old commits are when they are published, at least."""
 
 
 @dataclass(frozen=True)
@@ -369,6 +379,12 @@ class _Reading:
     @property
     def served(self) -> Sequence[str]:
         return self.planned.addressees if self.planned is not None else self.sender.remotes
+
+    @property
+    def holds_when_full(self) -> bool:
+        """Whether a full queue is to be reported as a hold."""
+        of = self.planned
+        return of is not None and QueueLimits.of(of.sender, of.table).policy == "hold"
 
     def path(self, site: str) -> str | None:
         """Return the way of a forwarded event to a site."""
@@ -513,9 +529,8 @@ class StatusReader:
             if newest.copy is not None and not newest.copy.request and not asks:
                 return None
             acked = acked_through(newest, acks, log_read_first=True)
-            log.check_gap(
-                whole, below, {site: acked[site] for site in acked if site in reading.served}
-            )
+            served = {site: acked[site] for site in acked if site in reading.served}
+            log.check_gap(whole, below, waited_through(newest, served))
             lowest = min(acked.values(), default=newest.epoch)
             waiting = self._read_waiting(log, newest, [epoch for epoch in whole if epoch > lowest])
         except WanError as error:
@@ -541,6 +556,7 @@ class StatusReader:
                         acked[site],
                         ack=acks.get(site),
                         receiver=receivers.get(site),
+                        dropped=newest.dropped.get(site, 0),
                         waiting=waiting,
                         reading=reading,
                     )
@@ -632,6 +648,7 @@ class StatusReader:
         *,
         ack: Ack | None,
         receiver: ReceiverRecord | None,
+        dropped: int,
         waiting: Mapping[int, _Epoch],
         reading: _Reading,
     ) -> SiteReport:
@@ -659,6 +676,7 @@ class StatusReader:
             applying=ack.working if ack is not None else None,
             dead_letters=ack.dead_letters if ack is not None else 0,
             open_dead_letters=_open_letters(reading, ack),
+            dropped=dropped if dropped > acked else None,
             served=site in reading.served,
             path=reading.path(site),
             receiver=self._receiver(receiver, beat) if receiver is not None else None,
@@ -669,7 +687,8 @@ class StatusReader:
             return report
         now = self.clock()
         first = waiting[min(epochs)]
-        if acked == 0 and (ack is None or ack.in_table == 0) and not first.start:
+        has_nothing = acked == 0 and (ack is None or ack.in_table == 0)
+        if has_nothing and not first.start and report.dropped is None:
             report = replace(report, lacks_before=first.first_version)
         published = [each.published for each in backlog if each.is_acked_alone]
         resumed = reading.last_pause.until if reading.last_pause is not None else None
@@ -759,14 +778,18 @@ class StatusReader:
             )
             return replace(report, sender_problem=problem if data is not None else None)
         expected = self._settings.get(reading.name, record.settings)
+        held, since = record.held, record.held_since
+        if held is None and reading.holds_when_full:
+            # A sink that waits in its commit says that its queue is full, and no more.
+            held, since = record.queue_full, record.queue_full_since
         return replace(
             report,
             sender=SenderReport(
-                held=record.held,
+                held=held,
                 held_as=None
-                if record.held is None
-                else self._held_as(reading.sender.site, record.passes, record.held_since),
-                held_since_ms=record.held_since,
+                if held is None
+                else self._held_as(reading.sender.site, record.passes, since),
+                held_since_ms=since,
                 began_ms=record.began,
                 epochs=record.epochs,
                 events=record.events,
@@ -774,10 +797,13 @@ class StatusReader:
                 bytes=record.bytes,
                 dead_letters=record.dead_letters,
                 duplicates=record.duplicates,
+                queue_full=record.queue_full,
+                queue_full_since_ms=record.queue_full_since,
                 alert=record.alert,
                 written_ms=record.written,
                 settings_generation=record.settings_generation,
                 waiting=record.waiting,
+                delayed=record.delayed,
                 work=_work(record.work, record.written),
                 stopped_ms=record.stopped,
                 silent_since_ms=self._silent_since(record, reading.heartbeat(reading.sender.site)),
@@ -880,8 +906,14 @@ def _unpublished(name: str, planned: Stream | None) -> StreamReport:
         SiteReport(site, path=planned.way(site) if planned.inbound is not None else None)
         for site in sorted(planned.addressees)
     )
-    table, site = planned.table.name, planned.sender.site
-    return StreamReport(name, table, planned.origin, site, sites=sites)
+    return StreamReport(
+        name,
+        planned.table.name,
+        planned.origin,
+        planned.sender.site,
+        sites=sites,
+        delay_ms=int(planned.delay * 1000),
+    )
 
 
 def exists(url: str) -> bool:

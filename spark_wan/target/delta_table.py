@@ -31,7 +31,14 @@ from spark_wan.delta.schema import needs_column_mapping, portable_schema
 from spark_wan.delta.sessions import CurrentSession, lost_session
 from spark_wan.delta.sql import reference
 from spark_wan.delta.tables import LogRetention, history, load, table_id
-from spark_wan.errors import FrameError, TargetError, TargetMissingError, WanError
+from spark_wan.errors import (
+    DISK_FULL,
+    FrameError,
+    TargetError,
+    TargetMissingError,
+    WanError,
+    is_disk_full,
+)
 from spark_wan.events.operations import EVENT_ID_COLUMNS
 from spark_wan.ledger.applied_columns import AppliedColumns
 from spark_wan.ledger.applied_ids import AppliedEventIds
@@ -308,7 +315,8 @@ class DeltaTarget:
             is_missing = ErrorKind.MISSING.matches(error)
             kind = TargetMissingError if is_missing else TargetError
             state = "is missing" if is_missing else "cannot be read or written now"
+            advice = f" {DISK_FULL}" if is_disk_full(error) else ""
             raise kind(
                 f"{self.table}: the table at site {self.site} ({self.location}) {state}: "
-                f"{error_text(error)}. The receiver will retry."
+                f"{error_text(error)}.{advice} The receiver will retry."
             ) from error

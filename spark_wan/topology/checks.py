@@ -9,7 +9,7 @@ from contextlib import suppress
 from spark_wan.channels.registry import check_options
 from spark_wan.errors import ChannelError, nearest
 from spark_wan.topology.entries import Entry, Problems
-from spark_wan.topology.model import Sender, Site, Stream, Table, Topology
+from spark_wan.topology.model import QueueLimits, Sender, Site, Stream, Table, Topology
 from spark_wan.topology.routes import all_streams, streams_of
 from spark_wan.topology.values import catalog_parts, is_path
 
@@ -201,6 +201,65 @@ def check_ack_policies(topology: Topology, problems: Problems) -> None:
         problem = sender.ack_policy.problem(sender.remotes, sender.site, topology.never_primary)
         if problem is not None:
             problems.add(f"senders.{sender.name}.ack_policy", problem)
+
+
+def check_queue_limits(topology: Topology, problems: Problems) -> None:
+    """Refuse a policy for full queues that has no limit, and one that would drop a site from a user
+    stream: no table has its events from which the site could get all that it lacks."""
+    for sender in topology.senders.values():
+        tables = topology.tables_of(sender.name)
+        limits = {table.name: QueueLimits.of(sender, table) for table in tables}
+        if sender.on_queue_limit != "block" and not any(each.exist for each in limits.values()):
+            problems.add(
+                f"senders.{sender.name}.on_queue_limit",
+                f"is {sender.on_queue_limit}, but nothing limits its queues; set max_queue_bytes "
+                "or max_queue_age, or take it out",
+            )
+        for table in tables:
+            policy = limits[table.name].policy
+            if table.on_queue_limit not in (None, "block") and not limits[table.name].exist:
+                problems.add(
+                    f"tables.{table.name}.on_queue_limit",
+                    f"is {policy}, but nothing limits the queue in sender {sender.name!r}; set "
+                    "max_queue_bytes or max_queue_age, or take it out",
+                )
+            if table.source == "sink" and policy == "drop_reader":
+                problems.add(
+                    f"tables.{table.name}.on_queue_limit",
+                    f"would be drop_reader in sender {sender.name!r}, but a query writes the "
+                    "table's events: a site that is dropped would have no source table to copy "
+                    "them from; set it to block or hold for the table",
+                )
+
+
+def check_delays(topology: Topology, problems: Problems) -> None:
+    """Refuse a delay where nothing is captured: it would not delay anything."""
+    for table in topology.tables.values():
+        if table.delay and table.source == "sink":
+            problems.add(
+                f"tables.{table.name}.delay",
+                "is for captured tables, and a sink sends these rows when a query writes them; "
+                "take it out",
+            )
+    for sender in topology.senders.values():
+        written = [
+            table for table in topology.tables_of(sender.name) if sender.site in table.writers
+        ]
+        if not sender.delay:
+            continue
+        if not written:
+            problems.add(
+                f"senders.{sender.name}.delay",
+                f"no table that site {sender.site!r} writes is attached to it; give the delay to "
+                "the sender of the site that writes the table",
+            )
+        for table in written:
+            if table.source == "sink" and table.delay is None:
+                problems.add(
+                    f"senders.{sender.name}.delay",
+                    f"does not delay table {table.name!r}, which a sink sends; give that table "
+                    "`delay: 0`, or give the delay to other tables alone",
+                )
 
 
 def check_delivery(topology: Topology, problems: Problems) -> None:

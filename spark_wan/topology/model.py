@@ -12,6 +12,7 @@ from spark_wan.topology.ack_policy import POLICY_NAMES, AckPolicy, parse_ack_pol
 from spark_wan.topology.settings import setting, store_options
 from spark_wan.topology.values import (
     OnAckTimeout,
+    OnQueueLimit,
     OnTableOperation,
     Source,
     Sync,
@@ -20,11 +21,13 @@ from spark_wan.topology.values import (
     parse_flag,
     parse_name,
     parse_on_ack_timeout,
+    parse_on_queue_limit,
     parse_on_table_operation,
     parse_signing_keys,
     parse_source,
     parse_sync,
     parse_sync_from,
+    parse_table_priority,
 )
 from spark_wan.units import parse_bytes, parse_count, parse_seconds
 from spark_wan.wire.frame import MAX_FRAME_BYTES
@@ -181,6 +184,42 @@ class Sender:
         partial(parse_seconds, zero=True),
         "Seconds that a commit waits for the ack policy; 0: it does not wait.",
     )
+    max_queue_bytes: int | None = setting(
+        None,
+        parse_bytes,
+        "Maximum size of what waits for acks in a stream, at which no epoch is added to it: bytes,"
+        " or 10GiB, 500MB. Default: no maximum.",
+    )
+    max_queue_age: float | None = setting(
+        None,
+        parse_seconds,
+        "Maximum age of what waits for acks in a stream, at which no epoch is added to it: seconds,"
+        " or 30m, 12h. Default: no maximum.",
+    )
+    on_queue_limit: OnQueueLimit = setting(
+        "block",
+        parse_on_queue_limit,
+        "What happens when a queue is full: block, wait for acks; hold, also report a hold;"
+        " drop_reader, go on without the sites that lag, which then need a copy.",
+    )
+    max_bytes_per_second: int | None = setting(
+        None,
+        parse_bytes,
+        "Maximum bytes of frames per second that a job publishes through the sender, on average:"
+        " bytes, or 10MiB, 1MB. Default: no maximum.",
+    )
+    max_rows_per_second: int | None = setting(
+        None,
+        parse_count,
+        "Maximum number of rows per second that a job publishes through the sender, on average."
+        " Default: no maximum.",
+    )
+    delay: float = setting(
+        0.0,
+        partial(parse_seconds, zero=True),
+        "How old a commit of a captured table is when it is published, at least: seconds, or 30m,"
+        " 4h. 0: it is published at once.",
+    )
 
     @property
     def channel_name(self) -> str:
@@ -242,10 +281,58 @@ class Table:
     sync_after: float | None = setting(
         None, parse_seconds, "How long sync: delayed waits; default: as the site's sync_after."
     )
+    max_queue_bytes: int | None = setting(
+        None, parse_bytes, "Of the table's streams; default: as the sender's max_queue_bytes."
+    )
+    max_queue_age: float | None = setting(
+        None, parse_seconds, "Of the table's streams; default: as the sender's max_queue_age."
+    )
+    on_queue_limit: OnQueueLimit | None = setting(
+        None,
+        parse_on_queue_limit,
+        "Of the table's streams; default: as the sender's on_queue_limit.",
+    )
+    delay: float | None = setting(
+        None,
+        partial(parse_seconds, zero=True),
+        "Of the table's commits; default: as the sender's delay.",
+    )
+    priority: int = setting(
+        0,
+        parse_table_priority,
+        "Where workers are scarce, work on tables with a higher priority is taken first: -100 to"
+        " 100.",
+    )
 
     def location(self, site: str) -> str:
         """Return the path, URL or catalog name of the table at ``site``."""
         return _look_up(self.at, site, f"table {self.name!r}: site")
+
+
+@dataclass(frozen=True)
+class QueueLimits:
+    """How much of a stream may wait in its channel, and what happens then."""
+
+    bytes: int | None = None
+    """Size of the frames that some site has not acked; None: any."""
+    age: float | None = None
+    """Seconds since the oldest epoch that waits was added; None: any."""
+    policy: OnQueueLimit = "block"
+
+    @classmethod
+    def of(cls, sender: Sender, table: Table) -> QueueLimits:
+        """Return the limits of the streams of a table that a sender adds to."""
+        size, age, policy = table.max_queue_bytes, table.max_queue_age, table.on_queue_limit
+        return cls(
+            sender.max_queue_bytes if size is None else size,
+            sender.max_queue_age if age is None else age,
+            sender.on_queue_limit if policy is None else policy,
+        )
+
+    @property
+    def exist(self) -> bool:
+        """Whether there is a limit."""
+        return self.bytes is not None or self.age is not None
 
 
 @dataclass(frozen=True)
@@ -275,6 +362,11 @@ class Stream:
         """The senders on the way from the origin, the first one first."""
         before = self.inbound.senders if self.inbound is not None else ()
         return (*before, self.sender)
+
+    @property
+    def delay(self) -> float:
+        """How old its commits are when they are published at the origin, in seconds."""
+        return delay_of(self.senders[0], self.table)
 
     def way(self, site: str) -> str:
         """Return the way of an event to an addressee, for people."""
@@ -345,6 +437,13 @@ class Topology:
         """Return the sites that any sender of the table at ``origin`` serves, sorted."""
         senders = self.attached(self.table(table_name), origin)
         return tuple(sorted({site for sender in senders for site in sender.remotes}))
+
+
+def delay_of(sender: Sender, table: Table) -> float:
+    """Return how old commits of a table are when a sender publishes them, in seconds."""
+    if table.source == "sink":
+        return 0.0
+    return sender.delay if table.delay is None else table.delay
 
 
 _COPY = "~copy~"

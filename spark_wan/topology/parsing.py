@@ -21,7 +21,9 @@ import yaml
 from spark_wan.errors import TopologyError
 from spark_wan.topology.checks import (
     check_ack_policies,
+    check_delays,
     check_delivery,
+    check_queue_limits,
     check_sites,
     check_streams,
     check_topology,
@@ -115,7 +117,14 @@ def parse_topology(data: object, file: str) -> Topology:
         entry.name: _table(entry, base, sites, senders) for entry in root.entries("tables", Table)
     }
     topology = Topology(file, sites, senders, tables)
-    for check in (check_topology, check_ack_policies, check_delivery, check_streams):
+    for check in (
+        check_topology,
+        check_queue_limits,
+        check_delays,
+        check_ack_policies,
+        check_delivery,
+        check_streams,
+    ):
         check(topology, problems)
         problems.raise_any()
     return topology

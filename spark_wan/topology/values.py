@@ -12,9 +12,11 @@ from typing import Literal, cast, get_args
 
 from spark_wan.channels.registry import CHANNELS
 from spark_wan.errors import TopologyError, nearest
+from spark_wan.units import parse_count
 from spark_wan.wire.signature import KeyReference
 
 OnAckTimeout = Literal["wait", "continue"]
+OnQueueLimit = Literal["block", "hold", "drop_reader"]
 OnTableOperation = Literal["hold", "distribute", "skip"]
 Source = Literal["table", "sink"]
 Sync = Literal["auto", "delayed", "manual"]
@@ -23,6 +25,8 @@ SyncFrom = Literal["any", "primary"]
 STATE_SCHEMES = ("file", "s3", "s3a", "gs", "abfs", "abfss")
 """The channel schemes that Spark knows too: it writes the ledger and its own checkpoints."""
 
+MOST_PRIORITY = 100
+"""Of a table; and the least is as far below 0."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 _CATALOG_PART = re.compile(r"(\w+)|`((?:[^`]|``)+)`")
 _CATALOG_NAME = re.compile(rf"(?:{_CATALOG_PART.pattern})(?:\.(?:{_CATALOG_PART.pattern})){{1,3}}")
@@ -186,6 +190,18 @@ def known_name(value: object, kind: str, known: Collection[str]) -> str:
 
 def parse_on_ack_timeout(value: object) -> OnAckTimeout:
     return cast(OnAckTimeout, one_of(value, get_args(OnAckTimeout)))
+
+
+def parse_table_priority(value: object) -> int:
+    """Return a priority of a table, from -100 to 100; ValueError otherwise."""
+    priority = parse_count(value, minimum=-MOST_PRIORITY)
+    if priority > MOST_PRIORITY:
+        raise ValueError(f"must be {MOST_PRIORITY} or less, not {priority}")
+    return priority
+
+
+def parse_on_queue_limit(value: object) -> OnQueueLimit:
+    return cast(OnQueueLimit, one_of(value, get_args(OnQueueLimit)))
 
 
 def parse_on_table_operation(value: object) -> OnTableOperation:

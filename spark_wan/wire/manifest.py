@@ -50,6 +50,9 @@ The line ``WANM <version> <CRC-32C of what follows, 8 hexadecimal digits>``, the
                                     sender knew; of an end, of the one that asked for it; absent: 0
 ``end``            bool             an operator has ended the stream here: nothing follows until
                                     somebody resumes it; absent: false
+``dropped``        object           of each site that was left behind because the queue was full:
+                                    the epoch through which no trim waits for its acks. It stays
+                                    until the site has acked that epoch; absent: none
 ``signature``      object           by the sender's site (:mod:`spark_wan.wire.signature`); absent:
                                     the site has no keys
 =================  ===============  ===============================================================
@@ -96,7 +99,7 @@ import hashlib
 import json
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -207,6 +210,7 @@ class Manifest:
     copy: CopyOf | None = None
     control: int = 0
     end: bool = False
+    dropped: Mapping[str, int] = field(default_factory=dict)
     signature: Signature | None = None
     refusal: ClassVar[str | None] = None
     """Why a manifest that was read must not be acted on; None: it may."""
@@ -258,7 +262,7 @@ class Manifest:
 
     def _content(self) -> dict[str, Any]:
         absent = dict.fromkeys(("clock", "via", "root", "copy", "signature"))
-        content = written_fields(self, **absent, control=0, end=False)
+        content = written_fields(self, **absent, control=0, end=False, dropped={})
         for frame in content["frames"]:
             if not frame["digest"]:
                 del frame["digest"]
@@ -352,15 +356,16 @@ class Manifest:
         """Raise UntrustedError for a name that could lead out of a folder."""
         names = {"stream": [self.stream], "origin": [self.origin], "table": [self.table]}
         names |= {"sent_to": [*self.sent_to], "addressees": [*self.addressees]}
+        names["dropped"] = [*self.dropped]
         if self.via is not None:
             names["via.stream"] = [self.via.stream]
         if self.root is not None:
             names["root.stream"] = [self.root.stream]
-        for field, each in names.items():
+        for where_in, each in names.items():
             for name in each:
                 if not is_safe(name):
                     raise UntrustedError(
-                        f"{where}: {field} is {shown(name)}, which is not a name: it could lead "
+                        f"{where}: {where_in} is {shown(name)}, which is not a name: it could lead "
                         f"out of its folder. spark_wan did not write this manifest. {RESTORE}"
                     )
 

@@ -25,10 +25,15 @@ A JSON object. Times are by the sender's clock, in milliseconds since 1970 UTC:
 ``duplicates``           int              source rows that were seen with the key of another
 ``not_served``           list of strings  addressees of the newest epoch that the sender no longer
                                           serves
+``queue_full``           string or null   why nothing is added for now: too much waits for acks;
+                                          absent: null
+``queue_full_since``     int or null      since when; absent: null
 ``alert``                string or null   which epoch did not meet the ack policy in time, and whose
                                           acks it lacks
 ``waiting``              int              commits of the source that are not in the channel yet, as
                                           far as the sender knows
+``delayed``              int              commits that are not old enough to be published, besides;
+                                          absent: 0
 ``work``                 object or null   the capture under way, if it takes long, as of
                                           ``written``: ``rows`` (an estimate), ``began``, and
                                           ``bytes`` and ``percent`` or null; absent: none
@@ -74,6 +79,7 @@ _COUNTED = (
     "dead_letters",
     "duplicates",
     "waiting",
+    "delayed",
     "next_within",
     "written",
     "control",
@@ -122,6 +128,9 @@ class SenderRecord:
     control: int = 0
     ending: EndRequest | None = None
     passes: bool = False
+    queue_full: str | None = None
+    queue_full_since: int | None = None
+    delayed: int = 0
 
     def _printable(self) -> SenderRecord:
         """Return the record with texts that a terminal may show."""
@@ -129,12 +138,14 @@ class SenderRecord:
             self,
             held=None if self.held is None else printable(self.held),
             alert=None if self.alert is None else printable(self.alert),
+            queue_full=None if self.queue_full is None else printable(self.queue_full),
             ending=None if self.ending is None else self.ending.printable(),
             not_served=tuple(map(printable, self.not_served)),
         )
 
     def encode(self) -> _Data:
-        return write_record(self, work=None, control=0, ending=None, passes=False)
+        absent = dict.fromkeys(("work", "ending", "queue_full", "queue_full_since"))
+        return write_record(self, **absent, control=0, delayed=0, passes=False)
 
     @classmethod
     def of(cls, data: _Data, stream: str) -> SenderRecord | None:
@@ -148,6 +159,7 @@ class SenderRecord:
     def _is_valid(self, stream: str) -> bool:
         numbers = [getattr(self, name) for name in (*_COUNTED, "through", "settings_generation")]
         times = [self.began, self.written, self.held_since, self.stopped]
+        times.append(self.queue_full_since)
         return (
             self.stream == stream
             and all(number is None or number >= -1 for number in numbers)

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import subprocess
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,6 +15,7 @@ from default_channel import frames
 from deltalake import DeltaTable
 from pair import Pair
 from sites import NEWARK, SEATTLE, Sites
+from small_disk import small_disk
 from waiting import wait_until
 
 from spark_wan import adopt_backup, make_backup
@@ -415,26 +414,16 @@ def test_a_version_that_is_vacuumed_while_it_is_read(
     assert not (tmp_path / "b" / CERTIFICATE).exists()
 
 
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A disk that is soon full."""
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(disk)]
-    if os.geteuid() or subprocess.run(mount, capture_output=True).returncode:
-        pytest.skip("a small disk needs root")
-    yield disk
-    subprocess.run(["umount", "--lazy", str(disk)], check=True)
-
-
-def test_a_disk_that_fills(spark: Any, tmp_path: Path, small_disk: Path) -> None:
+def test_a_disk_that_fills(spark: Any, tmp_path: Path) -> None:
     """f31: what is there is no backup."""
     pair = Pair.of(tmp_path / "wan", {"orders": {}})
     pair.make(spark, "orders", "id bigint, item string")
     pair.sql(spark, "orders", "INSERT INTO {t} SELECT id, uuid() FROM range(20000)")
-    with pytest.raises(BackupError, match=r"No space left on device.*is no backup\. Remove it"):
-        make_backup(spark, pair.topology, "orders", NEWARK, str(small_disk / "b"))
-    assert not (small_disk / "b" / CERTIFICATE).exists()
+    with small_disk(tmp_path / "disk", "64k") as disk:
+        place = disk.path / "b"
+        with pytest.raises(BackupError, match=r"No space left on device.*is no backup\. Remove it"):
+            make_backup(spark, pair.topology, "orders", NEWARK, str(place))
+        assert not (place / CERTIFICATE).exists()
 
 
 # --- every kind of table

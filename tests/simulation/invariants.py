@@ -113,6 +113,15 @@ def is_done(manifest: Manifest, acked: Mapping[str, int], what: str) -> None:
         assert acked.get(site, 0) >= manifest.epoch, f"{what}, but {site} never acked it"
 
 
+def has_room(manifest: Manifest, waiting: int, limit: int) -> None:
+    """11. What waits is bounded: an epoch with events is added only to a queue below its limit, or
+    an empty one. ``waiting``: bytes of what some addressee has never acked."""
+    assert waiting < limit or not waiting, (
+        f"epoch {manifest.epoch} of {manifest.stream} is added to a full queue: {waiting} bytes "
+        f"wait, the limit is {limit}"
+    )
+
+
 def same_id_is_same_event(event_id: str, known: str, content: str) -> None:
     """4. Same event, same ID, for ever. ``known`` and ``content``: hashes of two events with the
     ID."""

@@ -26,6 +26,7 @@ from spark_wan.errors import (
     HistoryLostError,
     LedgerError,
     LogGapError,
+    QueueFullError,
     StaleWriteError,
     WanError,
 )
@@ -38,10 +39,11 @@ from spark_wan.log.heads import Heads
 from spark_wan.log.stream_log import StreamLog
 from spark_wan.sender.acks import AckManager, StreamState
 from spark_wan.sender.publish import CaptureSettings, Publisher
+from spark_wan.sender.queue import OutboundQueue
 from spark_wan.sender.sweep import Sweep
 from spark_wan.steps import Steps
 from spark_wan.sync.automatic import Synchronizer
-from spark_wan.topology.model import Stream
+from spark_wan.topology.model import Stream, delay_of
 from spark_wan.wire.control import WantedEnd
 from spark_wan.wire.manifest import Manifest
 
@@ -225,6 +227,25 @@ class StreamTask(Task):
         channel = self.world.channels[stream.sender.channel]
         return StreamLog(channel.faulty, stream.name)
 
+    def manager(self) -> AckManager:
+        """An ack manager of the stream."""
+        sender, forwards = self.stream.sender, self.stream.inbound is not None
+        return AckManager(
+            self.log,
+            self.site.checkpoints,
+            sender.ack_policy,
+            int(sender.ack_timeout * 1000),
+            self.site.clock,
+            sender.remotes if forwards else self.stream.addressees,
+        )
+
+    def queue(self) -> OutboundQueue:
+        """What limits the stream, as a job makes it that adds to it."""
+        return OutboundQueue(self.manager(), self.world.limits_of(self.stream))
+
+    def _may_fail(self, error: WanError) -> bool:
+        return isinstance(error, QueueFullError) or super()._may_fail(error)
+
     def settings(self) -> CaptureSettings:
         """As :meth:`spark_wan.sender.job.Sender._settings` makes them."""
         sender, topology = self.stream.sender, self.world.topology
@@ -238,6 +259,7 @@ class StreamTask(Task):
             start=self.stream.table.start.version,
             on_table_operation=self.stream.table.on_table_operation,
             max_epoch_rows=sender.max_epoch_rows,
+            delay=int(delay_of(sender, self.stream.table) * 1000),
         )
 
 
@@ -269,6 +291,7 @@ class Sending(StreamTask):
             self.site.clock,
             wanted=lambda: self.world.read_control(self),
             wanted_before=lambda: self.world.known_control(self),
+            queue=self.queue(),
         )
 
     @property
@@ -329,6 +352,7 @@ class Forwarding(StreamTask):
             self.log,
             self.site.checkpoints,
             self.site.clock,
+            queue=self.queue(),
         )
 
 
@@ -343,17 +367,6 @@ class Collecting(StreamTask):
                 manager.watch = self.process.watch(self.channel)
             self.volatile = Sweep(manager)
         return self._watched_round(self.volatile)
-
-    def manager(self) -> AckManager:
-        sender, forwards = self.stream.sender, self.stream.inbound is not None
-        return AckManager(
-            self.log,
-            self.site.checkpoints,
-            sender.ack_policy,
-            int(sender.ack_timeout * 1000),
-            self.site.clock,
-            sender.remotes if forwards else self.stream.addressees,
-        )
 
     def _watched_round(self, sweep: Sweep) -> Any:
         """With a watch: look at the acks, and do what is due. Sweep once an hour."""

@@ -112,7 +112,7 @@ class UserQuery:
             written.append(writer.write([self._rows(rows[part::parts])]))
         sink = sink_writer(task.log, options, task.site.checkpoints, clock)
         write = SinkWrite(written, here.query, str(here.batch))
-        yield from append_epoch(sink, options, table, write)
+        yield from append_epoch(sink, options, table, write, task.queue())
         self._save(task, QueryCheckpoint(here.query, here.batch + 1, here.end))
         yield "query.2 checkpointed"
         return here

@@ -40,7 +40,7 @@ from spark_wan.log.heads import WHOLE_LISTING_INTERVAL
 from spark_wan.log.notes import announced
 from spark_wan.sender.sweep import Sweep
 from spark_wan.sync.automatic import Synchronizer
-from spark_wan.topology.model import Stream, Topology
+from spark_wan.topology.model import QueueLimits, Stream, Topology
 from spark_wan.topology.routes import all_streams
 from spark_wan.wire.ack import Ack
 from spark_wan.wire.control import WantedEnd
@@ -434,6 +434,10 @@ class World:
             return source.expected(epoch)
         through = self.record(stream.name).manifests[epoch].last_version if epoch else -1
         return source.expected(through, self.snapshots.get(stream.name) if base is None else base)
+
+    def limits_of(self, stream: Stream) -> QueueLimits:
+        """Return how much of a stream may wait."""
+        return QueueLimits.of(stream.sender, stream.table)
 
     def read_control(self, task: Sending) -> WantedEnd:
         """Read what operators want of a stream, in a sender of its site."""

@@ -11,6 +11,7 @@ import re
 import shlex
 from dataclasses import fields
 from pathlib import Path
+from typing import get_args
 
 import pytest
 import typer.main
@@ -43,6 +44,7 @@ from spark_wan.topology import parsing
 from spark_wan.topology.ack_policy import AckPolicy
 from spark_wan.topology.model import Sender, Site, Table
 from spark_wan.topology.parsing import load_topology
+from spark_wan.topology.values import OnQueueLimit
 from spark_wan.wire import control, decisions, handled, ledger, records, topic_log, topic_state
 from spark_wan.wire import head as head_format
 
@@ -304,6 +306,7 @@ def test_the_names_with_underscores_on_the_pages_exist() -> None:
     for table, columns in ledger.SCHEMAS.items():
         known |= {table, *(column.split()[0] for column in columns.split(", "))}
     known |= {*spark_wan.__all__, *(policy.value for policy in AckPolicy)}
+    known |= {*get_args(OnQueueLimit)}
     # A module, a function of another one, causes of dead letters, a setting of Databricks, and and
     # fields that are computed when they are printed.
     known |= {"spark_wan", "local_session", "duplicate_key", "too_large", "max_concurrent_runs"}

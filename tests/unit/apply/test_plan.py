@@ -11,7 +11,7 @@ import pytest
 from fakes import MANIFEST, STREAM, chained, manifest, schema
 
 from spark_wan.apply.plan import StreamPlan, StreamPlanner
-from spark_wan.errors import ManifestError
+from spark_wan.errors import EPOCHS, ManifestError
 from spark_wan.ledger.progress import Progress, origin_of
 from spark_wan.log.inbound import InboundLog
 from spark_wan.wire.frame import FrameRef
@@ -152,6 +152,16 @@ def test_an_epoch_above_the_next_version_waits() -> None:
     found = plan(Log(manifest(7, first_version=21, last_version=30)), applied(9, 3))
     assert (found.held, found.new, found.known) == (7, [], 3)
     assert "waits for the versions 10 to 20" in str(found.cause)
+    assert "drop_reader" not in str(found.cause)
+
+
+@pytest.mark.parametrize("progress", [None, "applied"])
+def test_a_site_that_was_dropped_is_told_so(progress: str | None) -> None:
+    """Fails when somebody looks for manifests that were deleted by hand."""
+    log = Log(manifest(7, first_version=21, last_version=30, dropped={"seattle": 6, "denver": 5}))
+    found = plan(log, *([applied(9, 3)] if progress else []))
+    assert (found.held, found.needs) == (7, EPOCHS)
+    assert "went on without what this site had not acked through epoch 6" in str(found.cause)
 
 
 def test_first_contact_in_the_middle_of_a_stream_is_held() -> None:

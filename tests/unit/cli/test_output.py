@@ -121,6 +121,13 @@ def test_a_receivers_stream_is_one_line() -> None:
     )
 
 
+def test_a_stream_whose_queue_is_full_says_so_in_its_line() -> None:
+    full = replace(SENT, queue_full="9 GB wait for seattle")
+    assert describe_sent(full).endswith("; waits: 9 GB wait for seattle")
+    held = describe_sent(replace(full, held="9 GB wait for seattle"))
+    assert held.endswith("HELD: 9 GB wait for seattle") and "waits" not in held
+
+
 def test_progress_for_scripts_has_the_fields_of_the_status(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -151,6 +158,8 @@ def test_progress_for_scripts_has_the_fields_of_the_status(
         "held": None,
         "held_since_ms": None,
         "replaced": False,
+        "queue_full": None,
+        "queue_full_since_ms": None,
         "alert": None,
         "remote_holds": {},
         "not_served": [],

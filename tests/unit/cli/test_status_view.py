@@ -62,10 +62,13 @@ SENDER = SenderReport(
     bytes=80,
     dead_letters=0,
     duplicates=0,
+    queue_full=None,
+    queue_full_since_ms=None,
     alert=None,
     written_ms=NOW,
     settings_generation=4,
     waiting=0,
+    delayed=0,
     work=None,
     stopped_ms=None,
     silent_since_ms=None,
@@ -230,6 +233,27 @@ def test_f43_an_epoch_that_did_not_meet_the_ack_policy_is_shown_with_its_stream(
     alert = "epoch 13, published 2023-11-14 22:13:20 UTC, does not meet the ack policy all: …"
     note, *_ = link(BEHIND, sender=replace(SENDER, alert=alert))
     assert note == f"    {alert}"
+
+
+def test_commits_that_are_delayed_are_shown_with_the_delay() -> None:
+    late = replace(FINE, sender=replace(SENDER, waiting=2, delayed=3), delay_ms=4 * 60 * MINUTE)
+    _, head, *_ = shown(late)
+    assert "through version 41, 2 commits to come, 3 commits delayed until 4 h old, " in head
+
+
+def test_a_full_queue_is_shown_with_its_stream() -> None:
+    full = replace(SENDER, queue_full="9 GB wait for denver", queue_full_since_ms=NOW - MINUTE)
+    note, *_ = link(BEHIND, sender=full)
+    assert note == f"    newark adds nothing since {since(MINUTE)} (1 min): 9 GB wait for denver"
+    held, *rest = link(BEHIND, sender=replace(full, held="9 GB wait for denver"))
+    assert held == "    newark holds it: 9 GB wait for denver"
+    assert not any("adds nothing" in line for line in rest)
+
+
+def test_a_site_that_was_dropped_is_shown_with_what_it_needs() -> None:
+    _, *notes = link(replace(BEHIND, dropped=12))
+    text = " ".join(line.strip() for line in notes)
+    assert "the stream goes on without what denver had not acked through epoch 12. If its" in text
 
 
 @pytest.mark.parametrize("ever", [True, False])

@@ -99,6 +99,7 @@ def test_b19_a_drain_ends_once_all_sites_have_acked_the_end(tmp_path: Path) -> N
     record = SenderRecord(ORDERS, began=1, written=1, epoch=1, through=7, waiting=3)
     acting = Acting(
         lambda: put_sender_record(log.channel, record),
+        lambda: put_sender_record(log.channel, replace(record, waiting=0, delayed=3)),
         lambda: (published(log, 10), end(log, 1)),
         lambda: ack(log, "seattle", 2),
         lambda: ack(log, "seattle", 3),
@@ -111,6 +112,8 @@ def test_b19_a_drain_ends_once_all_sites_have_acked_the_end(tmp_path: Path) -> N
         "seattle has acked nothing: check that its receiver runs",
         "the sender of newark has not ended it: version 7 so far, and 3 commits wait; "
         "seattle has acked nothing: check that its receiver runs",
+        "the sender of newark has not ended it: version 7 so far, and 3 commits wait until they "
+        "are as old as its `delay`; seattle has acked nothing: check that its receiver runs",
         "seattle has acked nothing: check that its receiver runs",
         "seattle has not acked epoch 3",
     ]

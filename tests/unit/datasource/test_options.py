@@ -65,7 +65,7 @@ def test_the_topology_supplies_what_the_options_omit() -> None:
 def test_sink_and_topology_share_their_defaults() -> None:
     sink = {each.name: each.default for each in fields(SinkOptions)}
     shared = [name for name in settings_of(Sender) if name in sink]
-    assert len(shared) == 8
+    assert len(shared) == 11
     assert {name: sink[name] for name in shared} == {name: getattr(Sender, name) for name in shared}
 
 

@@ -194,6 +194,42 @@ def test_status_shows_a_forwarded_link_and_what_holds_its_forwarder(tmp_path: Pa
     assert (report.epoch, [site.acked for site in report.sites]) == (2, [2])
 
 
+def limit_b(network: Network, **settings: object) -> None:
+    """Give the sender of b settings of its own."""
+    senders = copy.deepcopy(network.content["senders"])
+    senders["b0"] |= settings
+    network.load(senders=senders)
+
+
+@pytest.mark.parametrize("policy", ["block", "hold"])
+def test_a_site_whose_queue_is_full_takes_nothing_more_to_send_on(
+    tmp_path: Path, policy: str
+) -> None:
+    """It applies what comes, and does not ack what waits, so that a keeps it. Fails when b is held
+    though nobody wants that, when a trims what waits, or nothing goes on once c is back."""
+    network = chain(tmp_path)
+    limit_b(network, max_queue_bytes=1, on_queue_limit=policy)
+    network.write("orders")
+    network.settle()
+    network.stop("c")
+    for _ in range(3):
+        network.write("orders")
+        network.go(2)
+    assert (network.through("b", "orders"), network.log("a.a0.orders").epochs()) == (4, [3, 4])
+    report = forwarded_link(network)
+    assert (report.epoch, report.sender is not None) == (2, True)
+    assert report.sender is not None and report.sender.queue_full is not None
+    assert "wait for c, which has acked epoch 1 of 2" in report.sender.queue_full
+    assert (report.sender.held is not None) == (policy == "hold")
+    ack = network.log("a.a0.orders").ack("b")
+    assert ack is not None and (ack.applied, ack.held is not None) == (2, policy == "hold")
+    network.restart("c")
+    network.settle()
+    report = forwarded_link(network)
+    assert report.sender is not None and report.sender.queue_full is None
+    network.check_settled()
+
+
 def test_b13_one_bad_channel_among_good_ones(tmp_path: Path) -> None:
     """b sends on to c and to d; the channel to c refuses everything. d gets all; the log waits."""
     links = {"a": [["b"]], "b": [["c"], ["d"]], "c": [], "d": []}

@@ -13,6 +13,7 @@ from spark_wan.runtime import scheduler as module
 from spark_wan.runtime.scheduler import (
     LOOKERS,
     MOST_SLOW,
+    PRIORITY_STEP,
     Activity,
     Found,
     Lane,
@@ -209,11 +210,11 @@ def test_slow_work_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     scheduler = Running(parallel=1).scheduler
     found = Found(lambda spark: None)
     for n in range(1 + MOST_SLOW):
-        scheduler._lanes[Lane.TABLES].waiting.append((_Entry(Does(str(n), None), 0.0), found))
+        scheduler._queue(_Entry(Does(str(n), None), 0.0), found)
         assert scheduler._with_room() is scheduler._lanes[Lane.TABLES]
-        entry, _ = scheduler._lanes[Lane.TABLES].waiting.popleft()
-        scheduler._lanes[Lane.TABLES].since[entry] = 0.0
-    scheduler._lanes[Lane.TABLES].waiting.append((_Entry(Does("more", None), 0.0), found))
+        work = scheduler._lanes[Lane.TABLES].waiting.pop()
+        scheduler._lanes[Lane.TABLES].since[work.entry] = 0.0
+    scheduler._queue(_Entry(Does("more", None), 0.0), found)
     assert scheduler._with_room() is None
 
 
@@ -249,7 +250,53 @@ def test_work_for_which_others_wait_goes_first() -> None:
 
 
 def queued(running: Running) -> list[_Entry]:
-    return [entry for entry, _ in list(running.scheduler._lanes[Lane.TABLES].waiting)]
+    return [work.entry for work in list(running.scheduler._lanes[Lane.TABLES].waiting)]
+
+
+def taken(monkeypatch: pytest.MonkeyPatch, *waiting: tuple[str, int, float]) -> list[str]:
+    """Return in which order work is taken. ``waiting``: the name and priority of each, and after
+    how many seconds it was found."""
+    running, gate, order, now = Running(1), Gate(), list[str](), [1_000.0]
+    monkeypatch.setattr(module.time, "monotonic", lambda: now[0])
+    running.scheduler._entries = {Does("until the end", Next(1e9)): None}  # type: ignore[dict-item]
+    for name, priority, seconds in waiting:
+        now[0] = 1_000.0 + seconds
+        activity = Does(name, None)
+        activity.priority = priority
+        running.scheduler._queue(_Entry(activity, 0.0), Found(gate.work))
+    queue = running.scheduler._lanes[Lane.TABLES]
+    while queue.waiting:
+        running.scheduler._idle_workers += 1
+        work = running.scheduler._next_work()
+        assert work is not None
+        order.append(work[1].activity.name)
+        queue.since.clear()
+    return order
+
+
+def test_work_of_a_higher_priority_is_taken_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the same one, the first. Fails when it waits for all that was found before."""
+    waiting = ("a", 0, 0.0), ("b", -1, 0.0), ("c", 5, 1.0), ("d", 5, 2.0), ("e", 0, 3.0)
+    assert taken(monkeypatch, *waiting) == ["c", "d", "a", "e", "b"]
+
+
+def test_no_work_waits_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However much of a higher priority comes. Fails when that is always taken first."""
+    urgent = [(f"urgent {n}", 3, float(n)) for n in range(100)]
+    order = taken(monkeypatch, ("patient", 0, 0.0), *urgent)
+    assert order.index("patient") == 3 * PRIORITY_STEP
+
+
+def test_work_for_which_others_wait_goes_before_any_priority(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    running = Running(1)
+    urgent, first = Does("urgent", None), Does("first", None)
+    urgent.priority = 100
+    for activity in (urgent, first):
+        found = Found(lambda spark: None, first=activity is first)
+        running.scheduler._queue(_Entry(activity, 0.0), found)
+    assert min(running.scheduler._lanes[Lane.TABLES].waiting).entry.activity is first
 
 
 def test_work_may_find_more_work(running: Running) -> None:

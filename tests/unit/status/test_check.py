@@ -113,6 +113,17 @@ def test_what_is_right_is_no_problem() -> None:
             ("critical", "unknown", "newark"),
             "the sender of newark has said nothing for 2 h 10 min",
         ),
+        (
+            with_sender(queue_full="9 GB wait for seattle", queue_full_since_ms=NOW - 5 * MINUTE),
+            ("warning", "queue", "newark"),
+            "newark adds nothing to it for 5 min: 9 GB wait for seattle",
+        ),
+        (
+            with_site(dropped=7),
+            ("critical", "dropped", "seattle"),
+            "the queue was full, and the stream goes on without what seattle had not acked through "
+            "epoch 7. If its `sync`",
+        ),
         (with_sender(alert="epoch 3 is late"), ("warning", "acks", "newark"), "epoch 3 is late"),
         (
             replace(STREAM, problem="epoch 3 is missing"),
@@ -210,6 +221,16 @@ def test_b71_an_alert_comes_only_past_its_limit() -> None:
     assert kinds(paused, Limits(paused=59)) == [("warning", "paused", "newark")]
 
 
+def test_a_delay_is_not_behind() -> None:
+    """Fails when a site that is late on purpose wakes somebody, or one that is later does not."""
+    stream = replace(STREAM, delay_ms=60 * MINUTE)
+    for minutes, text in ((70, None), (71, "is behind by 11 min beyond the delay of 1 h, 1,200")):
+        late = replace(stream, sites=(replace(BEHIND, behind_ms=minutes * MINUTE),))
+        said = [each[3] for each in found(late)]
+        assert [text in each for each in said if text] == [True] * len(said)
+        assert len(said) == (text is not None)
+
+
 def test_what_waits_in_a_pause_is_not_behind() -> None:
     stream = replace(STREAM, sites=(replace(BEHIND, behind_ms=DAY),))
     assert kinds(replace(stream, paused=PauseReport("ann", NOW, False, 1))) == []
@@ -230,8 +251,9 @@ def test_a_site_that_is_held_or_silent_is_not_also_behind() -> None:
         with_sender(stopped_ms=NOW - 4 * DAY),
         with_sender(silent_since_ms=NOW - 4 * DAY),
         with_sender(held="why", held_as="held", held_since_ms=NOW - 4 * DAY),
+        with_sender(queue_full="9 GB wait", queue_full_since_ms=NOW - 4 * DAY),
     ],
-    ids=["paused", "ended", "stopped", "silent", "held"],
+    ids=["paused", "ended", "stopped", "silent", "held", "full"],
 )
 def test_a_source_that_has_to_keep_its_history_for_long_is_named(stream: StreamReport) -> None:
     """Before VACUUM takes it. Fails when that is said only once the history is lost."""

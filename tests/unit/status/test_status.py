@@ -17,6 +17,8 @@ from spark_wan.cli.status import exit_code
 from spark_wan.errors import ChannelError, TopologyError
 from spark_wan.log.notes import put_ack, put_heartbeat, put_pause, put_receiver_record
 from spark_wan.status.reports import (
+    LATE,
+    UP_TO_DATE,
     ChannelReport,
     PauseReport,
     ReceiverReport,
@@ -426,10 +428,13 @@ def test_what_the_sender_says_is_reported(topology: Topology) -> None:
         bytes=80,
         dead_letters=0,
         duplicates=5,
+        queue_full=None,
+        queue_full_since_ms=None,
         alert="epoch 2 does not meet the ack policy",
         written_ms=900,
         settings_generation=1,
         waiting=0,
+        delayed=0,
         work=None,
         stopped_ms=None,
         silent_since_ms=None,
@@ -834,3 +839,54 @@ def test_a_forwarded_stream_is_reported_with_its_path(tmp_path: Path) -> None:
     (east, _) = read_status(topology)
     assert [site.path for stream in east.streams for site in stream.sites] == [None]
     assert [channel.url for channel in read_status(topology, "seattle")] == [str(tmp_path / "west")]
+
+
+def test_a_sender_that_waits_for_room_says_so(topology: Topology) -> None:
+    """It is a hold if the topology says so, also where a sink waits, which says no more than that.
+    Fails when `hold` is as quiet as `block`."""
+    record(topology, queue_full="9 GB wait", queue_full_since=700)
+    sender = flights(topology).sender
+    assert sender is not None
+    assert (sender.queue_full, sender.queue_full_since_ms) == ("9 GB wait", 700)
+    assert (sender.held, sender.held_since_ms) == (None, None)
+    east = replace(topology.sender("east"), on_queue_limit="hold", max_queue_bytes=1)
+    holding = replace(topology, senders={**topology.senders, "east": east})
+    sender = flights(holding).sender
+    assert sender is not None and (sender.held, sender.held_since_ms) == ("9 GB wait", 700)
+    record(holding, held="no change feed", held_since=600)
+    sender = flights(holding).sender
+    assert sender is not None and (sender.held, sender.held_since_ms) == ("no change feed", 600)
+
+
+def test_a_site_that_was_dropped_is_reported_until_it_has_got_over_it(topology: Topology) -> None:
+    """What was trimmed without it is no gap of the log. Fails when it looks like a site that is
+    merely late."""
+    publish(topology, 6, events=1, size=10)
+    publish(topology, 7, events=1, size=10, dropped={"denver": 6})
+    answer(topology, "seattle", 7)
+    for acked, dropped in ((3, 6), (6, None)):
+        answer(topology, "denver", acked)
+        found = {site.site: site.dropped for site in flights(topology).sites}
+        assert found == {"denver": dropped, "seattle": None}
+    channel = open_channel(topology.sender("east").channel)
+    channel.put_note(Note("ack", STREAM, "denver"), None)
+    never = next(site for site in flights(topology).sites if site.site == "denver")
+    assert (never.dropped, never.lacks_before) == (6, None)  # it was not added
+    publish(topology, 2, events=1, size=10)  # what a writer that was frozen has left
+    answer(topology, "denver", 3)
+    assert flights(topology).problem is None
+
+
+def test_commits_that_are_delayed_are_no_reason_to_be_late(topology: Topology) -> None:
+    """Fails when a link is late all the time because somebody wants a delay."""
+    publish(topology, 1, events=1, size=10)
+    for site in SITES:
+        answer(topology, site, 1)
+    record(topology, delayed=3)
+    east = replace(topology.sender("east"), delay=3_600.0)
+    stream = flights(replace(topology, senders={**topology.senders, "east": east}))
+    assert stream.sender is not None
+    assert (stream.delay_ms, stream.sender.delayed) == (3_600_000, 3)
+    assert {site.state for site in stream.sites} == {UP_TO_DATE}
+    record(topology, delayed=3, waiting=1)
+    assert {site.state for site in flights(topology).sites} == {LATE}

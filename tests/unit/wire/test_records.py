@@ -198,6 +198,23 @@ def test_a_golden_record_of_a_sender_is_read_and_written() -> None:
     assert SenderRecord.of(least, STREAM) == SenderRecord(STREAM, 1, 2)
 
 
+def test_a_senders_record_of_a_full_queue_is_read_and_written() -> None:
+    data = SENDER_V2[:-1] + b',"queue_full":"9 GB wait","queue_full_since":1700000000700}'
+    full = replace(SENDER, queue_full="9 GB wait", queue_full_since=1_700_000_000_700)
+    assert (full.encode(), SenderRecord.of(data, STREAM)) == (data, full)
+    loud = SenderRecord.of(data.replace(b"9 GB", b"9 GB \\u001b[31m"), STREAM)
+    assert loud is not None and loud.queue_full is not None and loud.queue_full.isprintable()
+    assert SenderRecord.of(data.replace(b"700}", b"700.5}"), STREAM) is None
+    assert SenderRecord.of(data.replace(b":1700000000700", b":-7"), STREAM) is None
+
+
+def test_a_senders_record_of_a_delay_is_read_and_written() -> None:
+    data = SENDER_V2[:-1] + b',"delayed":4}'
+    late = replace(SENDER, delayed=4)
+    assert (late.encode(), SenderRecord.of(data, STREAM)) == (data, late)
+    assert SenderRecord.of(data.replace(b":4}", b":-4}"), STREAM) is None
+
+
 def test_a_senders_record_of_an_end_is_read_and_written() -> None:
     data = (
         SENDER_V2[:-1] + b',"control":7,"ending":{"by":"ann at here","kind":"version","point":41}}'
