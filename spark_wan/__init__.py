@@ -14,9 +14,9 @@ state of it. ``read_status`` returns how far every stream is at every site, ``ch
 ``dead_letters`` what a site could not apply or send; all three without Spark. ``verify`` compares a
 table with its copies, and ``undo`` takes back what some commits did. ``make_backup`` and
 ``adopt_backup`` carry a table by hand. ``pause`` and ``resume`` say when the sites take what
-another one sends, ``drain`` and ``stop_at`` where that ends. ``decide``, ``withdraw`` and
-``decisions`` answer what holds a stream. ``configure_logging`` has all of them log, as text or as
-lines of JSON.
+another one sends, ``drain`` and ``stop_at`` where that ends, and ``clean`` drops what waits.
+``decide``, ``withdraw`` and ``decisions`` answer what holds a stream. ``configure_logging`` has all
+of them log, as text or as lines of JSON.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from spark_wan.wire.mark import LOCAL_ONLY
 if TYPE_CHECKING:
     from spark_wan.backup.job import adopt_backup, make_backup
     from spark_wan.control.decide import decide, decisions, withdraw
-    from spark_wan.control.verbs import drain, pause, resume, stop_at
+    from spark_wan.control.verbs import clean, drain, pause, resume, stop_at
     from spark_wan.datasource.format import register
     from spark_wan.datasource.synchronized import synchronized
     from spark_wan.delta.local_only import local_only
@@ -60,6 +60,7 @@ __all__ = [
     "WanError",
     "adopt_backup",
     "check",
+    "clean",
     "configure_logging",
     "dead_letters",
     "decide",
@@ -89,6 +90,7 @@ _LAZY = {
     "dead_letters": "spark_wan.ledger.dead_letters",
     "decide": "spark_wan.control.decide",
     "decisions": "spark_wan.control.decide",
+    "clean": "spark_wan.control.verbs",
     "drain": "spark_wan.control.verbs",
     "local_only": "spark_wan.delta.local_only",
     "make_backup": "spark_wan.backup.job",

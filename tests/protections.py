@@ -2741,7 +2741,7 @@ GUARDS = {
 
     [letters, asked first]
     unit/sync/test_letters.py::test_an_operator_lists_shows_replays_and_discards
-    _ask
+    confirm
     - yes
     + True
 
@@ -2756,6 +2756,66 @@ GUARDS = {
     Chosen.has
     - self.since is None or letter.at is None or letter.at >= self.since
     + self.since is None or (letter.at is not None and letter.at >= self.since)
+
+    [clean, once]
+    unit/sender/test_clean.py::test_b23_what_waits_is_dropped_and_what_comes_is_sent
+    WantedEnd.must_clean
+    - last.control < self.clean.generation
+    + True
+
+    [clean, what lags alone]
+    unit/sender/test_clean.py::test_b23_what_waits_is_dropped_and_what_comes_is_sent
+    OutboundQueue.lagging
+    - any((e.bytes for e in self._waiting({site: epoch})))
+    + True
+
+    [clean, one site]
+    unit/sender/test_clean.py::test_only_what_waits_for_one_site_is_dropped
+    OutboundQueue.lagging
+    - remote in (None, site)
+    + True
+
+    [clean, looked at once]
+    unit/sender/test_clean.py::test_what_was_acked_when_the_sender_notices_is_not_dropped
+    Publisher._to_clean
+    - self._cleaned = wanted.clean.generation
+    + pass
+
+    [clean, at rest]
+    unit/sender/test_clean.py::test_a_sender_at_rest_notices_the_request
+    Publisher.is_quiet
+    - self.is_to_clean
+    + False
+
+    [clean, ended streams]
+    unit/sender/test_clean.py::test_a_stream_that_has_ended_stays_ended
+    Publisher._without
+    - self._ended is not None
+    + False
+
+    [clean, nothing waits]
+    unit/control/test_clean_verb.py::test_where_nothing_waits_nothing_is_asked_for
+    clean
+    - not found
+    + False
+
+    [clean, kept by later requests]
+    unit/control/test_clean_verb.py::test_b23_what_is_dropped_is_named_and_the_request_recorded
+    Control.following
+    - Control(verb, *asked, by, at, tuple(rules), tuple(ends), self.cleans)
+    + Control(verb, *asked, by, at, tuple(rules), tuple(ends))
+
+    [clean, captured alone]
+    unit/control/test_clean_verb.py::test_b76_what_sites_could_not_get_again_is_not_dropped
+    _check_captured
+    - any((each.captured for each in streams))
+    + True
+
+    [clean, asked first]
+    unit/control/test_clean_verb.py::test_an_operator_is_asked_first
+    confirm
+    - yes
+    + True
 
     [heartbeats, once a minute]
     unit/log/test_heart.py::test_a_job_beats_once_a_minute_for_each_sender
@@ -3563,7 +3623,8 @@ GUARDS = {
     -     if not queue.is_full():
     -         return str(full)
     - except WanError as error:
-    -     log.warning('%s: cannot collect its acks: %s', options.stream, error, event='acks-not-collected', stream=options.stream, cause=str(error))
+    -     log.warning('%s: cannot collect its acks: %s', options.stream, error,
+    -         event='acks-not-collected', stream=options.stream, cause=str(error))
     + run(acks.round())
     + if not queue.is_full():
     +     return str(full)

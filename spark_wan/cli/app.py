@@ -42,7 +42,7 @@ import typer
 
 from spark_wan.cli.backup import adopt, backup
 from spark_wan.cli.check import check
-from spark_wan.cli.control import drain, pause, resume, stop
+from spark_wan.cli.control import clean, drain, pause, resume, stop
 from spark_wan.cli.decisions import decide, decisions
 from spark_wan.cli.demo import demo
 from spark_wan.cli.drawing import topology
@@ -69,6 +69,7 @@ COMMANDS = {
         resume,
         drain,
         stop,
+        clean,
         decide,
         decisions,
         sync,

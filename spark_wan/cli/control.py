@@ -1,5 +1,5 @@
-"""``pause``, ``resume``, ``drain`` and ``stop``: what people ask of the streams that a site sends.
-Need no Spark."""
+"""``pause``, ``resume``, ``drain``, ``stop``, ``clean``: what people ask of the streams that a site
+sends. Need no Spark."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Annotated
 
 import typer
 
-from spark_wan.cli.options import Config, Format, OutputFormat, parsed
-from spark_wan.cli.output import reporting_errors
+from spark_wan.cli.options import Config, Format, OutputFormat, confirm, parsed
+from spark_wan.cli.output import describe_waiting, reporting_errors
 from spark_wan.control import verbs
 from spark_wan.topology.parsing import load_topology
 from spark_wan.units import parse_seconds
@@ -136,6 +136,35 @@ def stop(
         out.controlled(answer)
     if not answer.arrived:
         raise typer.Exit(NOT_ARRIVED)
+
+
+def clean(
+    config: Config,
+    site: Site,
+    sender: Sender = None,
+    table: Table = None,
+    remote: Annotated[
+        str | None,
+        typer.Option("--remote", metavar="SITE", help="Only what waits for this site."),
+    ] = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    output: OutputFormat = Format.TEXT,
+) -> None:
+    """Drop what waits for other sites: they get copies of the tables instead. Needs no Spark."""
+    with reporting_errors(output) as out:
+        topology, which = load_topology(config), {"sender": sender, "table": table}
+        found = verbs.waiting(topology, site, **which, remote=remote)
+        if found:
+            events = sum(each.events for each in found)
+            places = "".join(f"\n  {describe_waiting(each)}" for each in found)
+            confirm(
+                "clean",
+                yes,
+                f"Drop {events:,} events that wait?{places}\nEach of these sites gets a copy of "
+                "the table as it is then, if its `sync` and `auto_init` let it; until it has it, "
+                "it takes nothing. The changes between are lost.",
+            )
+        out.controlled(verbs.clean(topology, site, **which, remote=remote))
 
 
 def _version_or_time(text: str) -> int | datetime:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from typing import Annotated
 
 import typer
 
-from spark_wan.cli.options import Config, Format, OutputFormat, parsed
+from spark_wan.cli.options import Config, Format, OutputFormat, confirm, parsed
 from spark_wan.cli.output import reporting_errors
 from spark_wan.errors import OptionError
 from spark_wan.sync import letters as verbs
@@ -94,7 +93,8 @@ def replay(
         topology = load_topology(config)
         chosen = _chosen(topology, site, events, table=table, cause=cause, handled=bool(events))
         tables = sorted({each.letter.table for each in chosen})
-        _ask(
+        confirm(
+            "dead-letters",
             yes,
             f"Replay {_count(chosen)} by copies of {', '.join(tables)} to {site}? Its rows will be "
             "those of the site that writes the table: so rows go, or come, that differ on purpose, "
@@ -119,7 +119,7 @@ def discard(
     with reporting_errors(output) as out:
         topology = load_topology(config)
         chosen = _chosen(topology, site, events, table=table, cause=cause, handled=bool(events))
-        _ask(yes, f"Discard {_count(chosen)} of {site}? It is listed no more.")
+        confirm("dead-letters", yes, f"Discard {_count(chosen)} of {site}? It is listed no more.")
         verbs.discard(topology, site, chosen, why)
         out.discarded(chosen)
 
@@ -163,12 +163,3 @@ def _named(there: Sequence[Letter], event: str, site: str) -> Letter:
 
 def _count(chosen: Sequence[Letter]) -> str:
     return f"{len(chosen)} dead {'letter' if len(chosen) == 1 else 'letters'}"
-
-
-def _ask(yes: bool, question: str) -> None:
-    if yes:
-        return
-    if not sys.stdin.isatty():
-        raise OptionError(f"dead-letters: {question} Nothing was done: add --yes.")
-    if not typer.confirm(question, err=True):
-        raise OptionError("dead-letters: nothing was done.")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import sys
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -254,3 +255,14 @@ def setting_option(flag: str, kind: type, name: str) -> Any:
     help = f"{setting.help} Default: {name} of the {kind.__name__.lower()}."
     metavar = flag.strip("-").replace("-", "_").upper()
     return typer.Option(flag, parser=parsed(setting.parse_text), metavar=metavar, help=help)
+
+
+def confirm(command: str, yes: bool, question: str) -> None:
+    """Ask before something is lost. Raises OptionError unless somebody says yes, or has with
+    ``--yes``."""
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise OptionError(f"{command}: {question} Nothing was done: add --yes.")
+    if not typer.confirm(question, err=True):
+        raise OptionError(f"{command}: nothing was done.")

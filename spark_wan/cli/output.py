@@ -27,7 +27,7 @@ from spark_wan.cli.options import Format
 from spark_wan.cli.status_view import StatusView, describe_rows
 from spark_wan.control.decide import DecisionAnswer, RecordedDecision
 from spark_wan.control.ends import StreamEnd
-from spark_wan.control.verbs import ControlAnswer
+from spark_wan.control.verbs import ControlAnswer, Waiting
 from spark_wan.drawing.graph import Graph
 from spark_wan.errors import WanError, install_command
 from spark_wan.runtime.progress import LONG, Progress
@@ -42,7 +42,7 @@ from spark_wan.topology.routes import Serving, all_streams
 from spark_wan.units import format_bytes, format_duration, milliseconds
 from spark_wan.version import OUTPUT_VERSION
 from spark_wan.wire.certificate import Certificate
-from spark_wan.wire.control import PAUSE, STOP
+from spark_wan.wire.control import CLEAN, PAUSE, STOP
 
 if TYPE_CHECKING:
     from spark_wan.receiver.stream import TableStatus
@@ -130,6 +130,8 @@ class JsonOutput:
         if answer.ends:
             ends = [{**asdict(each), "arrived": each.arrived} for each in answer.ends]
             fields |= {"arrived": answer.arrived, "ends": ends}
+        if answer.verb == CLEAN:
+            fields |= {"waiting": [asdict(each) for each in answer.waiting]}
         self._print(fields)
 
     @contextmanager
@@ -349,6 +351,14 @@ class TextOutput:
             asked = "" if answer.changed else ", as was asked before"
             for stream in answer.streams:
                 self.console.print(Text(f"{stream}: ends with {answer.point}{asked}"))
+            return
+        if answer.verb == CLEAN:
+            for lost in answer.waiting:
+                self.console.print(
+                    Text(f"dropped, once the sender notices: {describe_waiting(lost)}")
+                )
+            if not answer.waiting:
+                self.console.print(Text("nothing waits"))
             return
         is_pause = answer.verb == PAUSE
         done, before = ("paused", "paused already") if is_pause else ("resumed", "not paused")
@@ -747,6 +757,12 @@ def _letter_fields(each: Letter) -> dict[str, Any]:
         if done is None
         else {"what": done.what, "by": done.by, "at_ms": done.at, "why": done.why},
     }
+
+
+def describe_waiting(each: Waiting) -> str:
+    """Return a line about what waits for a site."""
+    what = f"{each.events:,} events, {format_bytes(each.bytes)}"
+    return f"{each.stream} -> {each.site}: epochs {each.first} to {each.last}, {what}"
 
 
 def describe_end(each: StreamEnd) -> str:

@@ -116,9 +116,9 @@ class ControlKeeper(Activity):
         """Read what is wanted of a stream, beside a pause. One request. Raises ChannelError,
         LedgerError."""
         generation, control = self._enforcer.read()
-        return WantedEnd(generation, control.end_of(sender, table))
+        return control.wanted(sender, table, generation)
 
     def wanted_before(self, sender: str, table: str) -> WantedEnd:
         """Return what was wanted of it when the log was read last."""
         generation, control = self._enforcer.generation, self._enforcer.control or Control()
-        return WantedEnd(generation, control.end_of(sender, table))
+        return control.wanted(sender, table, generation)

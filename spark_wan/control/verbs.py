@@ -1,5 +1,5 @@
-"""``pause``, ``resume``, ``drain`` and ``stop_at``: what people ask of the streams that a site
-sends. No Spark."""
+"""``pause``, ``resume``, ``drain``, ``stop_at``, ``clean``: what people ask of the streams that a
+site sends. No Spark."""
 
 from __future__ import annotations
 
@@ -16,13 +16,15 @@ from functools import partial
 from spark_wan.channels.parallel import in_order
 from spark_wan.control.ends import LOOK_INTERVAL, EndWait, StreamEnd, log_of
 from spark_wan.control.enforce import Controlled, Enforcer, controlled
-from spark_wan.errors import OptionError, TopologyError, WanError
+from spark_wan.errors import ChannelError, OptionError, TopologyError, WanError
 from spark_wan.state.control import ControlLog
+from spark_wan.status.reports import StatusReader
 from spark_wan.topology.model import Topology
 from spark_wan.units import milliseconds
 from spark_wan.wire.control import (
     AT_TIME,
     AT_VERSION,
+    CLEAN,
     DRAIN,
     NEWEST,
     PAUSE,
@@ -37,11 +39,24 @@ from spark_wan.wire.manifest import Manifest
 
 
 @dataclass(frozen=True)
+class Waiting:
+    """What waits for a site in a stream."""
+
+    stream: str
+    site: str
+    first: int
+    """The first epoch that the site has not acked."""
+    last: int
+    events: int
+    bytes: int
+
+
+@dataclass(frozen=True)
 class ControlAnswer:
     """What a verb has found and done."""
 
     verb: str
-    """``pause``, ``resume``, ``drain`` or ``stop``."""
+    """``pause``, ``resume``, ``drain``, ``stop`` or ``clean``."""
     site: str
     streams: tuple[str, ...]
     """Those that the verb was about, without those of copies."""
@@ -55,6 +70,8 @@ class ControlAnswer:
     """Of ``stop``: the version or the time with which the streams end."""
     ends: tuple[StreamEnd, ...] = ()
     """Of ``drain`` and ``stop``: how far each stream is."""
+    waiting: tuple[Waiting, ...] = ()
+    """Of ``clean``: what is dropped, or would be."""
 
     @property
     def arrived(self) -> bool:
@@ -181,6 +198,82 @@ def stop_at(
     return _waited(topology, answer, scope, timeout, progress)
 
 
+def waiting(
+    topology: Topology,
+    site: str,
+    *,
+    sender: str | None = None,
+    table: str | None = None,
+    remote: str | None = None,
+) -> tuple[Waiting, ...]:
+    """Return what waits for other sites of the tables that a site captures: what :func:`clean`
+    drops. The arguments and errors are those of :func:`clean`."""
+    captured = [each for each in _streams(topology, site, Scope(sender, table)) if each.captured]
+    if remote is not None:
+        topology.site(remote)
+    names = {each.stream for each in captured}
+    found = []
+    for channel in StatusReader(topology, site).read():
+        problem = channel.problem
+        for stream in channel.streams:
+            if stream.stream not in names:
+                continue
+            if (problem := problem or stream.problem) is not None:
+                raise ChannelError(f"clean: what waits in {stream.stream} is not known: {problem}")
+            found += [
+                Waiting(
+                    stream.stream,
+                    each.site,
+                    each.acked + 1,
+                    stream.epoch,
+                    events=each.backlog_events,
+                    bytes=each.backlog_bytes,
+                )
+                for each in stream.sites
+                if each.served and each.backlog_bytes and remote in (None, each.site)
+            ]
+    return tuple(found)
+
+
+def clean(
+    topology: Topology,
+    site: str,
+    *,
+    sender: str | None = None,
+    table: str | None = None,
+    remote: str | None = None,
+) -> ControlAnswer:
+    """Have the senders of a site drop what waits for other sites, of the tables that it captures.
+    Such a site finds a gap, and gets a copy of the table in place of what was dropped, if its
+    ``sync`` and ``auto_init`` let it; else somebody has to ask for one. So its rows are those of
+    the source in the end, without each of the changes between.
+
+    A sender does so once it notices the request. What was acked by then is not dropped.
+
+    Args:
+        topology: Who sends what to whom.
+        site: The site that sends.
+        sender: Only of this sender; default: of all of the site.
+        table: Only of this table; default: of all.
+        remote: Only what waits for this site; default: for all.
+
+    Raises:
+        OptionError: nothing of what is asked for is captured: no table has the events from which
+            the sites could get what they lack.
+        TopologyError: as :func:`pause`; or ``remote`` is unknown.
+        ChannelError, LedgerError: as :func:`pause`; or what waits is not known.
+    """
+    found = waiting(topology, site, sender=sender, table=table, remote=remote)
+    scope = Scope(sender, table)
+    if not found:
+        _check_captured(CLEAN, site, _streams(topology, site, scope))
+        here = topology.site(site)
+        generation = ControlLog(here.state, here.storage).read()[0]
+        names = tuple(each.stream for each in _streams(topology, site, scope) if each.captured)
+        return ControlAnswer(CLEAN, here.name, names, False, generation)
+    return replace(_ask(CLEAN, topology, site, scope, remote=remote), waiting=found)
+
+
 def _end_at(at: int | datetime, table: str | None) -> End:
     if isinstance(at, datetime):
         if at.tzinfo is None:
@@ -231,15 +324,12 @@ def _ask(
     *,
     capture: bool = False,
     end: End | None = None,
+    remote: str | None = None,
 ) -> ControlAnswer:
     here = topology.site(site)
     streams = _streams(topology, here.name, scope)
-    if (capture or verb == STOP) and not any(each.captured for each in streams):
-        raise OptionError(
-            f"{verb}: no sender of site {site} captures "
-            f"{', '.join(sorted({each.table.name for each in streams}))}: a query of yours writes "
-            "it, or it is forwarded. Stop the query; or pause without capture."
-        )
+    if capture or verb in (STOP, CLEAN):
+        _check_captured(verb, site, streams)
     log = ControlLog(here.state, here.storage)
     enforcer = Enforcer(topology, here.name, log)
     least, rules = enforcer.rebuilt()
@@ -266,6 +356,7 @@ def _ask(
             capture=capture,
             end=end,
             has_ended=has_ended,
+            remote=remote,
         )
         # A drain that is asked for again is one of what was committed since.
         is_new = is_lost or verb == DRAIN or (verb == RESUME and has_ended)
@@ -275,10 +366,25 @@ def _ask(
     changed = log.add(decide, max(least, least_end))
     enforcer.enforce()
     # A query goes on, and so does what is forwarded.
-    asked = [each for each in streams if not each.is_copy and (each.captured or verb != STOP)]
+    only_captured = verb in (STOP, CLEAN)
+    asked = [each for each in streams if not each.is_copy and (each.captured or not only_captured)]
     names = tuple(each.stream for each in asked)
     generation = log.read()[0]
     return ControlAnswer(verb, here.name, names, changed, generation, unpaused=unpaused)
+
+
+def _check_captured(verb: str, site: str, streams: Sequence[Controlled]) -> None:
+    """Raise OptionError where none of the streams is captured."""
+    if any(each.captured for each in streams):
+        return
+    names = ", ".join(sorted({each.table.name for each in streams}))
+    advice = "Stop the query; or pause without capture."
+    if verb == CLEAN:
+        advice = "No table here has its events, so the sites could not get what they lack."
+    raise OptionError(
+        f"{verb}: no sender of site {site} captures {names}: a query of yours writes it, or it is "
+        f"forwarded. {advice}"
+    )
 
 
 def who() -> str:

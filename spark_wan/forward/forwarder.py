@@ -195,7 +195,7 @@ class Forwarder:
         dropped = self.queue.check(last) if self.queue is not None else {}
         if not dropped:
             return last
-        log_dropped(last, dropped)
+        log_dropped(last, dropped, "its queue is full")
         settings = self._settings_of(last, last.sent_to, last.addressees)
         following = self._writer.without_rows(last, settings, dropped=dropped)
         return (yield from self._add(following, self.clock()))

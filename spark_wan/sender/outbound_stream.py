@@ -249,7 +249,8 @@ class OutboundStream(Activity):
             return Next(ACK_POLL_INTERVAL)
         if self.publisher is None:
             return Next(self.pace.wait())
-        if self._is_capture_paused() or self.publisher.has_ended:
+        rests = self.publisher.has_ended and not self.publisher.is_to_clean
+        if self._is_capture_paused() or rests:
             self._leave_first_looks()
             return Next(self.pace.wait())
         hold = self._holds.get("publishing")

@@ -218,6 +218,10 @@ class Publisher:
     """When the history was read last, and what it had above what is published."""
     _published: PublishedState | None = None
     """By the log; or, where a new one begins in place of a lost one, by the checkpoint."""
+    _last: Manifest | None = None
+    """The newest manifest that a round has seen or added."""
+    _cleaned: int = 0
+    """The generation of the last request to go on without what waits that a round has looked at."""
     _lost_requests: set[int] = field(default_factory=set)
     """Generations of which it was said that the control log does not know them."""
     _warned: set[str] = field(default_factory=set)
@@ -268,6 +272,11 @@ class Publisher:
         return self.wanted_before().end is not None and not self.has_ended
 
     @property
+    def is_to_clean(self) -> bool:
+        """Whether an operator wants it to go on without what waits, as far as is known."""
+        return self._last is not None and self._must_clean(self._last, self.wanted_before())
+
+    @property
     def may_end(self) -> bool:
         """Whether the next round may end it."""
         return self.is_to_end and self._may_be_at_end(self._through)
@@ -287,6 +296,8 @@ class Publisher:
 
     def is_quiet(self) -> bool:
         """Whether a round would find nothing to publish, as far as the source shows at a glance."""
+        if self.is_to_clean:
+            return False
         if self.is_to_end:
             known = self._end is not None and self._end.ending == self.wanted_before().ending
             if not known or self._may_be_at_end(self._through):
@@ -335,9 +346,17 @@ class Publisher:
     def _next(self) -> Steps[Manifest | None]:
         quiet, writer = self._quiet, self._writer
         was_settled, quiet.settled = quiet.settled, False
-        end = writer.end()
+        end, wanted = writer.end(), self.wanted_before()
+        self._last = end.last
         self._published = self._published_by(end)
-        if self._ends(end.last, self.wanted_before()):
+        has_ended = self._ends(end.last, wanted)
+        if dropped := self._to_clean(end.last, wanted):
+            yield QUIET_PLANNED
+            writer.check_acks(end)
+            assert wanted.clean is not None
+            clean = self._without(dropped, end, f"{wanted.clean.by} has asked for it")
+            return (yield from self._add(end, clean, self.clock()))
+        if has_ended:
             return None
         new_sites = self._new_sites(end.last)
         if end.last is not None:
@@ -418,7 +437,8 @@ class Publisher:
         if planned is not None and not planned.quiet and (dropped := self._check_queue(end.last)):
             yield QUIET_PLANNED
             self._writer.check_acks(end)
-            return (yield from self._add(end, self._without(dropped, end), self.clock()))
+            without = self._without(dropped, end, "its queue is full")
+            return (yield from self._add(end, without, self.clock()))
         yield QUIET_PLANNED if planned is None else self._step_of(planned)
         self._writer.check_acks(end)
         began = self.clock()
@@ -434,12 +454,33 @@ class Publisher:
         Raises QueueFullError where these wait."""
         return self.queue.check(last) if self.queue is not None else {}
 
-    def _without(self, dropped: Mapping[str, int], end: LogEnd) -> Manifest:
-        """Return the manifest by which the stream goes on without some sites."""
+    def _to_clean(self, last: Manifest | None, wanted: WantedEnd) -> Mapping[str, int]:
+        """Return the sites without which an operator wants the stream to go on, as
+        :meth:`OutboundQueue.lagging` does; empty: none, or none lacks anything."""
+        if last is None or self.queue is None or not self._must_clean(last, wanted):
+            return {}
+        assert wanted.clean is not None
+        lagging = self.queue.lagging(last, wanted.clean.remote)
+        self._cleaned = wanted.clean.generation
+        return lagging
+
+    def _must_clean(self, last: Manifest | None, wanted: WantedEnd) -> bool:
+        """Whether an operator wants the stream to go on without what waits, and this was not looked
+        at yet."""
+        return wanted.must_clean(last) and (
+            wanted.clean is not None and wanted.clean.generation > self._cleaned
+        )
+
+    def _without(self, dropped: Mapping[str, int], end: LogEnd, why: str) -> Manifest:
+        """Return the manifest by which the stream goes on without some sites, or has ended."""
         assert end.last is not None
-        log_dropped(end.last, dropped)
+        log_dropped(end.last, dropped, why)
         return self._writer.without_rows(
-            end.last, self.settings, control=self.control, dropped=dropped
+            end.last,
+            self.settings,
+            control=self.control,
+            dropped=dropped,
+            end=self._ended is not None,
         )
 
     def _is_at_end(self) -> bool:
@@ -479,7 +520,7 @@ class Publisher:
         self._quiet.record_at = None
         yield "publish.5 manifest-added"
         self._writer.record(end.checkpoint, manifest)
-        self._published = PublishedState.by(manifest)
+        self._published, self._last = PublishedState.by(manifest), manifest
         if manifest.end:
             self._ended, self._end = manifest, None
         yield "publish.6 checkpointed"

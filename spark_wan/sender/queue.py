@@ -89,6 +89,19 @@ class OutboundQueue:
             is_hold=self.limits.policy == "hold",
         )
 
+    def lagging(self, last: Manifest, remote: str | None = None) -> Mapping[str, int]:
+        """Return the sites that lack events of the queue, of all or of one ``remote``, with the
+        epoch through which no trim is to wait for them. Raises ChannelError."""
+        self._take_up(last)
+        sites = self.acks.serving(frozenset(last.addressees))
+        through = waited_through(last, acked_through(last, self.acks.read_acks(), sites))
+        lag = [
+            site
+            for site, epoch in through.items()
+            if remote in (None, site) and any(e.bytes for e in self._waiting({site: epoch}))
+        ]
+        return {**last.dropped, **dict.fromkeys(sorted(lag), last.epoch)} if lag else {}
+
     def is_full(self) -> bool:
         """Whether the queue is still full as it was last checked, by the acks that have come since.
         With a watch, costs no request. Raises ChannelError."""
@@ -170,14 +183,15 @@ class OutboundQueue:
         return "; ".join(parts)
 
 
-def log_dropped(last: Manifest, dropped: Mapping[str, int]) -> None:
-    """Say which sites are dropped by the epoch after ``last``."""
+def log_dropped(last: Manifest, dropped: Mapping[str, int], why: str) -> None:
+    """Say which sites are dropped by the epoch after ``last``, and why."""
     for site, through in sorted(dropped.items()):
         if through > last.dropped.get(site, 0):
             log.error(
-                "%s: its queue is full, so the stream goes on without site %s: what it has not "
-                "acked through epoch %d is deleted",
+                "%s: %s, so the stream goes on without site %s: what it has not acked through "
+                "epoch %d is deleted",
                 last.stream,
+                why,
                 site,
                 through,
                 event="sites-dropped",

@@ -6,13 +6,16 @@ An entry is a JSON object:
 
 ===========  ===============  =====================================================================
 ``version``  int              1
-``verb``     string           what was asked for: ``pause``, ``resume``, ``drain`` or ``stop``
+``verb``     string           what was asked for: ``pause``, ``resume``, ``drain``, ``stop`` or
+                              ``clean``
 ``sender``   string or null   of which sender; null: of all of the site
 ``table``    string or null   of which table; null: of all
 ``by``       string           who asked
 ``at``       int              when, in milliseconds since 1970 UTC
 ``rules``    list of objects  what is wanted now, the newest rule last; see below
 ``ends``     list of objects  where streams are to end, the newest last; see below; absent: nowhere
+``cleans``   list of objects  which streams are to go on without what waited when that was asked
+                              for, the newest last; see below; absent: none
 ===========  ===============  =====================================================================
 
 A rule has ``sender`` and ``table`` as above, and says of these streams:
@@ -33,16 +36,21 @@ these streams end, an object, or null if they go on behind an end:
 ``point``    int     the version, or the time in milliseconds since 1970 UTC; of ``newest`` 0
 ===========  ======  ==============================================================================
 
+A clean has ``sender``, ``table``, ``generation``, ``by`` and ``at`` as a rule, and ``remote``: the
+site for which nothing is kept; null: all. It is done once the log of a stream has a manifest that
+knows its generation. An earlier version takes no notice, and drops nothing.
+
 Of several rules that cover a stream, the last one counts; of none, nothing is wanted. So it is with
-ends. The newest entry says everything, so older ones may be gone. Its number is the *generation*.
-Unknown fields are ignored, unless ``requires`` lists them (:mod:`spark_wan.wire.records`).
+ends and cleans. The newest entry says everything, so older ones may be gone. Its number is the
+*generation*. Unknown fields are ignored, unless ``requires`` lists them
+(:mod:`spark_wan.wire.records`).
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TypeVar
 
 from spark_wan.errors import LedgerError, NewerRecordError
@@ -50,7 +58,7 @@ from spark_wan.wire.manifest import Manifest
 from spark_wan.wire.records import UNREADABLE, strict_record
 
 VERSION = 1
-PAUSE, RESUME, DRAIN, STOP = "pause", "resume", "drain", "stop"
+PAUSE, RESUME, DRAIN, STOP, CLEAN = "pause", "resume", "drain", "stop", "clean"
 NEWEST, AT_VERSION, AT_TIME = "newest", "version", "time"
 
 
@@ -125,6 +133,16 @@ class Ending(Scoped):
 
 
 @dataclass(frozen=True)
+class Clean(Scoped):
+    """That the streams of a scope go on without what waited."""
+
+    remote: str | None
+    generation: int
+    by: str
+    at: int
+
+
+@dataclass(frozen=True)
 class WantedEnd:
     """What is wanted of a captured stream, beside a pause."""
 
@@ -132,11 +150,19 @@ class WantedEnd:
     """The number of the newest entry in the control log."""
     ending: Ending | None = None
     """The last request for an end, or for going on behind one; None: there was none."""
+    clean: Clean | None = None
+    """The last request to go on without what waits; None: there was none."""
 
     @property
     def end(self) -> End | None:
         """Where it is to end; None: it goes on."""
         return self.ending.end if self.ending is not None else None
+
+    def must_clean(self, last: Manifest | None) -> bool:
+        """Whether the log that ends with ``last`` is to go on without what waits."""
+        return (
+            last is not None and self.clean is not None and (last.control < self.clean.generation)
+        )
 
     def has_ended(self, last: Manifest | None) -> bool:
         """Whether an operator has ended the log that ends with ``last``, and nobody has asked for
@@ -157,6 +183,12 @@ class Control:
     at: int = 0
     rules: tuple[Rule, ...] = ()
     ends: tuple[Ending, ...] = ()
+    cleans: tuple[Clean, ...] = ()
+
+    def wanted(self, sender: str, table: str, generation: int) -> WantedEnd:
+        """Return what is wanted of a captured stream, beside a pause."""
+        scope = Scope(sender, table)
+        return WantedEnd(generation, self.end_of(sender, table), _last_of(self.cleans, scope))
 
     def pause_of(self, sender: str, table: str) -> Rule | None:
         """Return the rule that pauses a stream; None: it is not paused."""
@@ -171,7 +203,8 @@ class Control:
     def meaning(self) -> tuple[tuple[object, ...], ...]:
         """What the rules and ends say, whoever asked for it, and when."""
         rules = [(each.scope, each.paused, each.capture) for each in self.rules]
-        return (*rules, *((each.scope, each.end) for each in self.ends))
+        ends = ((each.scope, each.end) for each in self.ends)
+        return (*rules, *ends, *((each.generation,) for each in self.cleans))
 
     def following(
         self,
@@ -184,11 +217,18 @@ class Control:
         capture: bool = False,
         end: End | None = None,
         has_ended: bool = False,
+        remote: str | None = None,
     ) -> Control:
         """Return the entry after this one, which another request leads to: of ``drain`` and
         ``stop``, with ``end``, which also resume what is paused. ``has_ended``: the logs of some of
-        these streams end by an earlier request."""
+        these streams end by an earlier request. ``remote``: of a ``clean``, for which site."""
         asked = scope.sender, scope.table
+        if verb == CLEAN:
+            cleans = [each for each in self.cleans if not scope.covers(each.scope)]
+            cleans.append(Clean(*asked, remote, generation, by=by, at=at))
+            return replace(
+                self, verb=verb, sender=asked[0], table=asked[1], by=by, at=at, cleans=(*cleans,)
+            )
         rules = [each for each in self.rules if not scope.covers(each.scope)]
         # To resume what no rule pauses needs no rule.
         if verb == PAUSE or any(each.paused and each.scope.meets(scope) for each in rules):
@@ -202,7 +242,7 @@ class Control:
             is_needed = has_ended or is_exception or len(ends) < len(self.ends)
             if end is not None or is_needed:
                 ends.append(Ending(*asked, end, generation, by=by, at=at))
-        return Control(verb, *asked, by, at, tuple(rules), tuple(ends))
+        return Control(verb, *asked, by, at, tuple(rules), tuple(ends), self.cleans)
 
     def encode(self) -> bytes:
         record = {"version": VERSION, **asdict(self)}
@@ -210,6 +250,8 @@ class Control:
             record["requires"] = ["ends"]
         else:
             del record["ends"]
+        if not self.cleans:
+            del record["cleans"]
         return json.dumps(record, separators=(",", ":")).encode()
 
     @classmethod
