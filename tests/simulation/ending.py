@@ -87,10 +87,7 @@ class EndWorld(World):
 
     def check_applied(self, site: str, stream: str, epoch: int, what: str) -> None:
         """An end has nothing to apply, and so no mark."""
-        manifests = self.record(stream).manifests
-        while epoch and manifests[epoch].first_version > manifests[epoch].last_version:
-            epoch -= 1
-        super().check_applied(site, stream, epoch, what)
+        super().check_applied(site, stream, self.marked(stream, epoch), what)
 
     def settle(self) -> None:
         """Before all faults end: streams end where they are asked to. Then they are resumed."""

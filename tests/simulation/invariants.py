@@ -122,6 +122,17 @@ def has_room(manifest: Manifest, waiting: int, limit: int) -> None:
     )
 
 
+def drops_what_is_there(manifest: Manifest, site: str, through: int) -> None:
+    """11. A site is dropped for what is in the log before, never for what comes: by an epoch
+    without events, which it still gets."""
+    assert through == manifest.epoch - 1 and not manifest.frames, (
+        f"{site} is dropped through epoch {through} by epoch {manifest.epoch} of {manifest.stream}"
+    )
+    assert site in manifest.addressees, (
+        f"{site} is dropped, and {manifest.stream} goes on elsewhere"
+    )
+
+
 def same_id_is_same_event(event_id: str, known: str, content: str) -> None:
     """4. Same event, same ID, for ever. ``known`` and ``content``: hashes of two events with the
     ID."""

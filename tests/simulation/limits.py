@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from hypothesis import strategies as st
@@ -40,11 +42,16 @@ class LimitedWorld(World):
 
     def appended(self, manifest: Manifest) -> None:
         record, size = self.record(manifest.stream), self.limits.bytes
+        before = record.manifests.get(manifest.epoch - 1)
+        dropped = before.dropped if before is not None else {}
         waiting = sum(
             each.bytes
             for each in record.manifests.values()
             if each.epoch < manifest.epoch
-            and any(record.acked.get(site, 0) < each.epoch for site in each.addressees)
+            and any(
+                max(record.acked.get(site, 0), dropped.get(site, 0)) < each.epoch
+                for site in each.addressees
+            )
         )
         if manifest.frames and size is not None:
             invariants.has_room(manifest, waiting, size)
@@ -69,3 +76,43 @@ class Limited(Replication):
         self.world.limits = limits
         for process in self.world.processes.values():
             process.die()
+
+
+class DroppingWorld(LimitedWorld):
+    """A world in which streams go on without the sites that lag. Those are held from then on: here
+    nobody has a copy for them."""
+
+    drops = 0
+    """How often a site was dropped, in all worlds."""
+
+    def limits_of(self, stream: Stream) -> QueueLimits:
+        is_table = stream.table.source == "table"
+        return replace(self.limits, policy="drop_reader" if is_table else "block")
+
+    def appended(self, manifest: Manifest) -> None:
+        before = self.record(manifest.stream).manifests.get(manifest.epoch - 1)
+        for site, through in manifest.dropped.items():
+            known = before.dropped.get(site, 0) if before is not None else 0
+            if through > known:
+                invariants.drops_what_is_there(manifest, site, through)
+                DroppingWorld.drops += 1
+                self.left_out[manifest.table, site].append("its stream goes on without it")
+        super().appended(manifest)
+
+    def check_applied(self, site: str, stream: str, epoch: int, what: str) -> None:
+        """An epoch that drops a site has nothing to apply, and so no mark."""
+        super().check_applied(site, stream, self.marked(stream, epoch), what)
+
+    def check_trim(self, manifest: Manifest, acked: Mapping[str, int], what: str) -> None:
+        record = self.record(manifest.stream)
+        dropped = record.manifests[record.last].dropped
+        waited = [site for site in manifest.addressees if manifest.epoch > dropped.get(site, 0)]
+        super().check_trim(replace(manifest, addressees=tuple(waited)), acked, what)
+
+
+class Dropping(Limited):
+    """Sites are dropped at any moment."""
+
+    shapes = SMALL
+    worlds = DroppingWorld
+    kinds = ("keyed", "keyless")

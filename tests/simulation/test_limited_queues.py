@@ -10,8 +10,10 @@ import pytest
 import seeds
 from hypothesis import Phase
 
-from simulation.limits import Limited, LimitedWorld
+from simulation.limits import Dropping, DroppingWorld, Limited, LimitedWorld
 from simulation.schedules import FIXED_SEED, counts, simulate
+from spark_wan.log.writer import LogWriter
+from spark_wan.sender.acks import AckManager
 from spark_wan.sender.queue import OutboundQueue
 from spark_wan.wire.manifest import Manifest
 
@@ -97,3 +99,45 @@ def test_mutations_of_limits_are_found(
     mutation(monkeypatch)
     with pytest.raises(AssertionError, match=MUTATIONS[mutation]):
         simulate(Limited, 500, Phase.generate, begin=BEGIN)
+
+
+# --- drop_reader
+
+
+@pytest.mark.parametrize("count", counts(0.1))
+def test_what_is_trimmed_is_acked_or_its_site_was_dropped(count: int) -> None:
+    """And a site that was dropped is held, and says that it needs a copy."""
+    before = DroppingWorld.drops
+    simulate(Dropping, count, Phase.generate, Phase.shrink)
+    assert DroppingWorld.drops > before, "no site was dropped"
+
+
+def drops_forgotten(patch: pytest.MonkeyPatch) -> None:
+    """Only the epoch that drops a site says so."""
+    patch.setattr(LogWriter, "_still_dropped", lambda writer, last: {})
+
+
+def dropped_for_good(patch: pytest.MonkeyPatch) -> None:
+    """Nothing is kept for a site that was dropped."""
+
+    def without(manager: AckManager, manifest: Manifest) -> set[str]:
+        newest = manager.state.newest
+        return set(newest.dropped) if newest is not None else set()
+
+    patch.setattr(AckManager, "_without", without)
+
+
+DROP_MUTATIONS = {
+    drops_forgotten: "is needed, and not there any more|is trimmed, but|added to a full queue",
+    dropped_for_good: "is trimmed, but",
+}
+
+
+@pytest.mark.parametrize("mutation", DROP_MUTATIONS, ids=lambda mutation: mutation.__name__)
+def test_mutations_of_drops_are_found(
+    mutation: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Within 500 schedules."""
+    mutation(monkeypatch)
+    with pytest.raises(AssertionError, match=DROP_MUTATIONS[mutation]):
+        simulate(Dropping, 500, Phase.generate, begin=BEGIN)

@@ -409,6 +409,14 @@ class World:
         ledgered = self.sites[site].ledger.tables[name].newest_epoch(stream)
         invariants.is_durable(site, stream, epoch, marks, ledgered, what)
 
+    def marked(self, stream: str, epoch: int) -> int:
+        """Return the epoch whose mark says that a site has everything through an epoch: those that
+        carry nothing have none."""
+        manifests = self.record(stream).manifests
+        while epoch and manifests[epoch].first_version > manifests[epoch].last_version:
+            epoch -= 1
+        return epoch
+
     def check_target(self, table: DeltaTable, mark: Mark) -> None:
         """A receiver has written to a table."""
         (part,) = mark.applied
@@ -554,8 +562,9 @@ class World:
             ack = acks.get(task.site.name)
             if task.is_held():
                 task.check_hold()
-                ever.append(record.acked.get(task.site.name, 0))
-                now.append(ack.applied if ack is not None else 0)
+                dropped = record.manifests[newest].dropped.get(task.site.name, 0)
+                ever.append(max(record.acked.get(task.site.name, 0), dropped))
+                now.append(max(ack.applied if ack is not None else 0, dropped))
             else:
                 invariants.all_is_applied(stream.name, task.site.name, ack, newest)
                 self.check_durable(task.site.name, stream.name, newest, "at rest")
