@@ -2490,7 +2490,7 @@ GUARDS = {
     [end, nothing follows]
     unit/sender/test_ending.py::test_b21_a_drained_stream_has_what_was_committed_and_nothing_more
     Publisher._next
-    - self._ends(end.last, self.wanted_before())
+    - self._ends(end.last, wanted)
     + self._ends(end.last, self.wanted_before()) and False
 
     [end, a lost control log]

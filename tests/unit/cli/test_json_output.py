@@ -18,7 +18,7 @@ from spark_wan.cli.options import Format
 from spark_wan.cli.output import JsonOutput, open_output
 from spark_wan.control.decide import DecisionAnswer, RecordedDecision
 from spark_wan.control.ends import StreamEnd
-from spark_wan.control.verbs import ControlAnswer
+from spark_wan.control.verbs import ControlAnswer, Waiting
 from spark_wan.demo.display import FourSitesSummary, JoiningSummary, TwoSitesSummary
 from spark_wan.drawing.graph import graph_of
 from spark_wan.errors import WanError
@@ -74,6 +74,7 @@ PRINTED: dict[str, list[Callable[[JsonOutput], None]]] = {
     "check": [lambda out: out.checked([Problem(Level.WARNING, "acks", "x", "a channel")])],
     "pause": [asked("pause")],
     "drain": [asked("drain", unpaused=("ann",), point="version 1", ends=(END,))],
+    "clean": [asked("clean", waiting=(sample(Waiting),))],
     "decide": [lambda out: out.decided([sample(DecisionAnswer)], [sample(DecisionAnswer)])],
     "decisions": [lambda out: out.decisions([sample(RecordedDecision)])],
     "dead-letters list": [
