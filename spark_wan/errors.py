@@ -246,6 +246,8 @@ class AckTimeoutError(WanError):
 class StaleWriteError(WanError):
     """A write was interrupted for so long that its frames may be deleted. Write again."""
 
+    passes = True
+
 
 class ForwardingError(SourceError):
     """A captured table has rows that a receiver wrote; this version does not forward them."""

@@ -119,7 +119,10 @@ class MessageLog(_Adapter):
         fields.setdefault("site", _site.get())
         advice = fields.get("what_to_do")
         if advice:
-            end = "" if msg.endswith(".") else "."
+            # Most messages end with the text of an error, and most of these with a period.
+            cause = str(fields.get("cause", ""))
+            ends = msg.endswith(".") or (msg.endswith("%s") and cause.endswith("."))
+            end = "" if ends else "."
             msg = f"{msg}{end} {advice.replace('%', '%%') if '%' in msg else advice}"
         kwargs["extra"] = {name: value for name, value in fields.items() if value is not None}
         return msg, kwargs
@@ -145,8 +148,9 @@ def role_of(logger: str) -> str:
 _HIDDEN = "…"
 _NAMES = (
     r"sig|signature|x-(?:amz|goog)-(?:signature|credential|security-token)|awsaccesskeyid"
-    r"|[\w.-]*(?:password|passwd|secret|private_?key|account_?key|access_?key(?:_?id)?|api_?key)"
-    r"|[\w.-]*(?:sas|session|access|security|bearer|refresh)[_-]?token|sas_?key|token"
+    r"|[\w.-]*(?:password|passwd|secret|private[._-]?key|access[._-]?key(?:[._-]?id)?|api[._-]?key)"
+    r"|[\w.-]*(?:secret|account|sas)[._-]?key(?:\.[\w.-]+)?|[\w.-]*\.sas\.[\w.-]+"
+    r"|[\w.-]*(?:sas|session|access|security|bearer|refresh)[._-]?token(?:\.[\w.-]+)?|token"
 )
 _SECRETS = [
     (re.compile(pattern, re.IGNORECASE), text)
@@ -155,7 +159,7 @@ _SECRETS = [
         (r"(?<=://)([^/\s:@\"']{1,200}):[^/\s@\"']{1,2000}@", rf"\1:{_HIDDEN}@"),
         (r"(?<=http://|ttps://)[^/\s:@\"']{1,2000}@", f"{_HIDDEN}@"),
         (
-            r"(authorization[\"']?\s{0,5}[:=]\s{0,5}[\"']?)(?:(?:basic|bearer)\s+)?[^\s\"',}]+",
+            r"(authorization[\"']?\s{0,5}[:=]\s{0,5}[\"']?)(?:[a-z][\w-]*\s+)?[^\s\"',}]+",
             rf"\1{_HIDDEN}",
         ),
         (rf"(?<![\w.-])({_NAMES})([\"']?\s{{0,5}}[:=]\s{{0,5}})\"[^\"]*\"?", rf"\1\2{_HIDDEN}"),

@@ -2315,7 +2315,7 @@ GUARDS = {
     [one tables decisions]
     test_unreadable_decisions_hold_their_table_alone
     InboundTable._apply_listed
-    - stream.refuse(listing, None, str(error), self.site.name)
+    - stream.refuse(listing, None, str(error), self.site.name, may_pass(error))
     - return
     + raise
     """,
@@ -2757,29 +2757,29 @@ GUARDS = {
     - self.since is None or letter.at is None or letter.at >= self.since
     + self.since is None or (letter.at is not None and letter.at >= self.since)
 
-    [clean, once]
-    unit/sender/test_clean.py::test_b23_what_waits_is_dropped_and_what_comes_is_sent
-    WantedEnd.must_clean
-    - last.control < self.clean.generation
+    [clean, what lacks it]
+    unit/sender/test_clean.py::test_what_was_acked_when_the_sender_notices_is_not_dropped
+    OutboundQueue.still_lacking
+    - any((each.bytes and each.epoch <= epoch for each in self._waiting({site: through[site]})))
     + True
 
-    [clean, what lags alone]
-    unit/sender/test_clean.py::test_b23_what_waits_is_dropped_and_what_comes_is_sent
-    OutboundQueue.lagging
-    - any((e.bytes for e in self._waiting({site: epoch})))
-    + True
-
-    [clean, one site]
-    unit/sender/test_clean.py::test_only_what_waits_for_one_site_is_dropped
-    OutboundQueue.lagging
-    - remote in (None, site)
+    [clean, of this log]
+    unit/sender/test_clean.py::test_only_what_was_shown_is_dropped
+    Clean.dropped
+    - (*of,) == log
     + True
 
     [clean, looked at once]
     unit/sender/test_clean.py::test_what_was_acked_when_the_sender_notices_is_not_dropped
     Publisher._to_clean
-    - self._cleaned = wanted.clean.generation
+    - self._cleaned = max((each.generation for each in wanted.cleans))
     + pass
+
+    [clean, several]
+    unit/sender/test_clean.py::test_several_requests_are_done_together
+    Publisher._to_clean
+    - clean.dropped(last).items()
+    + wanted.cleans[-1].dropped(last).items()
 
     [clean, at rest]
     unit/sender/test_clean.py::test_a_sender_at_rest_notices_the_request
@@ -2789,14 +2789,14 @@ GUARDS = {
 
     [clean, ended streams]
     unit/sender/test_clean.py::test_a_stream_that_has_ended_stays_ended
-    Publisher._without
+    Publisher._go_on_without
     - self._ended is not None
     + False
 
     [clean, nothing waits]
     unit/control/test_clean_verb.py::test_where_nothing_waits_nothing_is_asked_for
     clean
-    - not found
+    - not lost
     + False
 
     [clean, kept by later requests]
@@ -2868,8 +2868,38 @@ GUARDS = {
     [retrying, the worse end]
     unit/status/test_status.py::test_what_may_pass_is_retried_until_it_has_failed
     _state
-    - (HELD, FAILED, RETRYING)
-    + (RETRYING, FAILED, HELD)
+    - (HELD, FAILED)
+    + (FAILED, HELD)
+
+    [retrying, a job that is gone]
+    unit/status/test_status.py::test_who_is_not_there_retries_nothing
+    StatusReader._site
+    - None if away and held_as != HELD else held_as
+    + held_as
+
+    [retrying, a sender that is gone]
+    unit/status/test_status.py::test_who_is_not_there_retries_nothing
+    StatusReader._with_sender
+    - held_as != HELD and (record.stopped is not None or silent is not None)
+    + False
+
+    [retrying, acks are owed all the same]
+    unit/status/test_status.py::test_a_sender_that_retries_does_not_hide_a_site_that_owes_an_ack
+    with_states
+    - stream.sender is not None and stream.sender.held_as == HELD
+    + stream.sender is not None and stream.sender.held is not None
+
+    [heartbeats, of another job]
+    unit/status/test_status.py::test_another_job_with_the_same_heartbeats_hides_nobody
+    StatusReader._silent_since
+    - record.next_within > 0 and late
+    + False
+
+    [letters, no channel created]
+    unit/sync/test_letters.py::test_a_channel_that_is_not_mounted_here_is_not_created
+    reported
+    - not exists(sender.channel)
+    + False
 
     [refused, told first]
     unit/apply/test_applier.py::test_the_sender_is_told_of_dead_letters_before_the_ack_counts_them
@@ -2928,8 +2958,8 @@ GUARDS = {
     [refused, no longer listed]
     unit/sync/test_letters.py::test_a_letter_that_was_handled_is_taken_out_of_what_the_sender_lists
     _tell_senders
-    - before is not None and (after := before.without(done)) != before
-    + before is not None and (after := before) is None
+    - told.refused(site) is not None
+    + False
 
     [refused, one that cannot be read]
     unit/sync/test_letters.py::test_what_cannot_be_told_is_said
@@ -2951,8 +2981,8 @@ GUARDS = {
 
     [refused, only open ones]
     integration/test_refused_events.py::test_b36_the_sender_can_name_each_event_that_failed
-    RefusedReporter._open
-    - done_about(each, done) is None
+    open_of
+    - each.handled is None
     + True
 
     [letters, of copies]
@@ -2976,7 +3006,7 @@ GUARDS = {
     [letters, a beginning that several have]
     unit/sync/test_letters.py::test_an_operator_lists_shows_replays_and_discards
     _named
-    - len(exact or found) > 1
+    - len(places) > 1
     + False
 
     [decide, early]
@@ -3042,7 +3072,7 @@ GUARDS = {
     [check, what was not read]
     unit/status/test_check.py::test_a_check_remembers_what_it_cannot_read
     check
-    - Counters(now, {**before.letters, **counters.letters})
+    - Counters(now, {**before.without(counters).letters, **counters.letters})
     + counters
 
     [end, of what goes on]
@@ -3439,7 +3469,7 @@ GUARDS = {
     [queue, after a restart]
     test_a_full_queue_leaves_nothing_behind_and_is_as_full_after_a_restart
     OutboundQueue._take_up
-    - self.acks.log.epochs()
+    - self.acks.log.epochs(known)
     + ()
 
     [queue, the slowest]
@@ -3457,14 +3487,14 @@ GUARDS = {
     [queue, without events]
     test_an_epoch_without_events_never_waits
     Publisher._publish
-    - planned is not None and (not planned.quiet) and (dropped := self._check_queue(end.last))
-    + (dropped := self._check_queue(end.last))
+    - planned is not None and (not planned.quiet) and (self.queue is not None)
+    + self.queue is not None
 
     [queue, before the capture]
     test_a_full_queue_leaves_nothing_behind_and_is_as_full_after_a_restart
     test_an_epoch_waits_while_the_queue_has_its_limit_and_goes_on_by_itself
-    Publisher._check_queue
-    - self.queue.check(last)
+    Publisher._publish
+    - self.queue.check(end.last)
     + {}
 
     [drop, the trim]
@@ -3505,9 +3535,34 @@ GUARDS = {
 
     [drop, paused]
     test_no_site_is_dropped_while_the_stream_is_paused
-    OutboundQueue.check
+    OutboundQueue._excuse
     - self.acks.is_excused()
     + False
+
+    [drop, found out just now]
+    test_a_job_that_was_away_drops_nobody_before_sites_could_ack
+    OutboundQueue._excuse
+    - self.acks.clock() - self._full_since < self.acks.ack_timeout
+    + False
+
+    [drop, looked at again]
+    test_a_job_that_was_away_drops_nobody_before_sites_could_ack
+    OutboundQueue.is_full
+    - self.limits.policy != "drop_reader" or self._excuse() is not None
+    + True
+
+    [drop, what a site is sent]
+    test_a_site_is_not_dropped_for_what_it_is_not_sent
+    OutboundQueue._too_far
+    - oldest.get(site) != first
+    + epoch != min(left.values())
+
+    [queue, new sites]
+    test_a_new_site_is_named_though_the_queue_is_full
+    Publisher._publish
+    - if not new_sites:
+    -     raise
+    + raise
 
     [drop, the age after a pause]
     test_the_age_of_what_waits_begins_when_a_pause_has_ended
@@ -3623,8 +3678,7 @@ GUARDS = {
     -     if not queue.is_full():
     -         return str(full)
     - except WanError as error:
-    -     log.warning('%s: cannot collect its acks: %s', options.stream, error,
-    -         event='acks-not-collected', stream=options.stream, cause=str(error))
+    -     failed = self._tell_failed(error, failed)
     + run(acks.round())
     + if not queue.is_full():
     +     return str(full)
@@ -4246,7 +4300,7 @@ GUARDS = {
     [held since]
     test_a_hold_lasts_over_a_restart_and_another_cause
     following
-    - record.held_since if record.held is not None else now
+    - record.held_since if same else now
     + now
     """,
     "unit/sender/test_sender_handle.py": """
@@ -4427,9 +4481,9 @@ GUARDS = {
 
     [stopped]
     test_the_states_of_a_link
-    StatusReader._with_sender
-    - record.stopped
-    + None
+    _state
+    - sender is not None and sender.stopped_ms is not None
+    + False
 
     [silent]
     test_the_states_of_a_link

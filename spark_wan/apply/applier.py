@@ -138,14 +138,16 @@ class TableApplier:
     """The sites that write the table, by the topology; None: any site."""
     synchronizer: Synchronizer | None = None
     """Asks for a copy when the site needs one; None: people do."""
-    tell_refused: Callable[[], None] = lambda: None
-    """Tells the sender which events could not be applied. Called when there are more of them,
-    before the ack that counts them."""
+    tell_refused: Callable[[], bool] = lambda: True
+    """Tells the sender which events could not be applied, and returns whether it did. Called when
+    there are more of them, before the ack that counts them, and with the next ack if it did not."""
     _answer: SiteAck = field(init=False)
     _inbound: InboundLog = field(init=False)
     _recorder: Recorder = field(init=False)
     _passed: FrameError | None = None
     """In this round: the error of a frame that turned out to be valid."""
+    _untold: bool = False
+    """The sender is to be told which events could not be applied."""
     _is_read: bool = False
     """In this round: the ledger has caught up with the table."""
 
@@ -248,6 +250,7 @@ class TableApplier:
             duplicates=plan.duplicates,
             held=plan.held,
             cause=plan.cause,
+            passes=plan.passes,
             needs=plan.needs,
         )
         yield "apply.2 planned"
@@ -371,7 +374,7 @@ class TableApplier:
         except WanError as error:
             # The log cannot be read now; what was acked stays acked.
             log_id, known = (acked.log_id, acked.in_table) if acked is not None else ("", 0)
-            return StreamPlan(self.log.stream, log_id, known, held=known + 1, cause=str(error))
+            return StreamPlan(self.log.stream, log_id, known).hold(known + 1, error)
         acks = {acked.log_id: acked.in_table} if acked is not None else {}
         progress = self.ledger.progress
         planner = StreamPlanner(
@@ -423,8 +426,8 @@ class TableApplier:
             working=working,
             needs=need,
         )
-        if ack.dead_letters > (before.dead_letters if before is not None else 0):
-            self.tell_refused()
+        if self._untold or ack.dead_letters > (before.dead_letters if before is not None else 0):
+            self._untold = not self.tell_refused()
         self._answer.report_applied(ack, before)
 
     def _dead_letters(self, before: Ack | None) -> int:

@@ -20,6 +20,7 @@ from spark_wan.errors import (
     LogGapError,
     WanError,
     copy_advice,
+    may_pass,
 )
 from spark_wan.events.columns import fingerprint
 from spark_wan.ledger.progress import Progress, origin_of
@@ -54,6 +55,8 @@ class StreamPlan:
     """Events of known epochs that were not acked: redelivered, and discarded."""
     held: int | None = None
     cause: str | None = None
+    passes: bool = False
+    """Whether the cause may pass though nobody does anything."""
     needs: str | None = None
     """Why the site needs a copy of the table (:class:`~spark_wan.errors.WanError`)."""
     least: tuple[VectorEntry, ...] = ()
@@ -69,6 +72,7 @@ class StreamPlan:
         if isinstance(error, _LogLostError):
             self.known = 0
         self.held, self.cause, self.needs = epoch, str(error), error.needs
+        self.passes = may_pass(error)
         if error.needs is not None and manifest is not None and manifest.kind != EVENTS:
             snapshot = manifest.kind == SNAPSHOT
             through = manifest.last_version if snapshot else manifest.first_version - 1
@@ -276,13 +280,14 @@ class _Epoch:
 
     @property
     def dropped(self) -> str:
-        """What to say of a gap if the sender has made it, because its queue was full."""
+        """What to say of a gap if the sender has made it."""
         through = self.manifest.dropped.get(self.site)
         if through is None:
             return ""
         return (
-            f"The queue of the stream was full, and its sender went on without what this site had "
-            f"not acked through epoch {through} (`on_queue_limit: drop_reader`). "
+            f"The sender of the stream has dropped what this site had not acked through epoch "
+            f"{through}: its queue was full (`on_queue_limit: drop_reader`), or somebody has run "
+            "`spark-wan clean`. "
         )
 
     @property

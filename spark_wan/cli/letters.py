@@ -72,9 +72,9 @@ def show(
     event: Annotated[str, typer.Argument(metavar="EVENT", help="The event ID, as listed.")],
     output: OutputFormat = Format.TEXT,
 ) -> None:
-    """Show one in full, with its row."""
+    """Show one in full, with its row; of an event that several sites refused, that of each."""
     with reporting_errors(output) as out:
-        out.letter(_chosen(load_topology(config), site, [event], handled=True)[0])
+        out.letter(_chosen(load_topology(config), site, [event], handled=True))
 
 
 @app.command()
@@ -140,25 +140,28 @@ def _chosen(
     there = verbs.letters(topology, site, which)
     if events:
         there += verbs.reported(topology, site, which).letters
-    found = [_named(there, each, site) for each in dict.fromkeys(events or ())] or there
+    named = [_named(there, each, site) for each in dict.fromkeys(events or ())]
+    found = [each for letters in named for each in letters] if events else there
     if not found:
         raise OptionError(f"dead-letters: site {site} has no such dead letter. {_ALL}")
     return found
 
 
-def _named(there: Sequence[Letter], event: str, site: str) -> Letter:
-    """Return the letter whose event ID begins so."""
+def _named(there: Sequence[Letter], event: str, site: str) -> list[Letter]:
+    """Return the letters of the event whose ID begins so: those of the site, or else those of other
+    sites. An event may be refused at several, and again."""
     found = [each for each in there if each.letter.event_id.startswith(event)]
     exact = [each for each in found if each.letter.event_id == event]
-    exact = [each for each in exact if not each.site] or exact
     if not found:
         raise OptionError(f"dead-letters: site {site} has no dead letter {event}. {_ALL}")
-    if len(exact or found) > 1:
+    chosen = [each for each in exact or found if not each.site] or exact or found
+    places = {(each.letter.event_id, each.letter.table) for each in chosen}
+    if len(places) > 1:
         raise OptionError(
-            f"dead-letters: site {site} has {len(exact or found)} dead letters {event}: name more "
-            "of the event ID, or the --table."
+            f"dead-letters: site {site} has {len(places)} dead letters {event}: name more of the "
+            "event ID, or the --table."
         )
-    return (exact or found)[0]
+    return chosen
 
 
 def _count(chosen: Sequence[Letter]) -> str:

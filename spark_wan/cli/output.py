@@ -169,8 +169,8 @@ class JsonOutput:
             }
         )
 
-    def letter(self, found: Letter) -> None:
-        self._print({"dead_letters": [_letter_fields(found)]})
+    def letter(self, found: Sequence[Letter]) -> None:
+        self._print({"dead_letters": [_letter_fields(each) for each in found]})
 
     def replayed(self, done: Sequence[Replay], site: str) -> None:
         fields = [
@@ -443,13 +443,16 @@ class TextOutput:
             grid.add_row(*map(Text, (*cells, age, letter.cause + done)))
         self.console.print(grid)
 
-    def letter(self, found: Letter) -> None:
-        for name, value in _letter_fields(found).items():
-            if name == "at_ms" and value is not None:
-                self.console.print(Text(f"at: {_moment(value)}"))
-            elif value is not None:
-                text = value if isinstance(value, str) else json.dumps(value, default=str)
-                self.console.print(Text(f"{name}: {text}"), soft_wrap=True)
+    def letter(self, found: Sequence[Letter]) -> None:
+        for number, each in enumerate(found):
+            if number:
+                self.console.print()
+            for name, value in _letter_fields(each).items():
+                if name == "at_ms" and value is not None:
+                    self.console.print(Text(f"at: {_moment(value)}"))
+                elif value is not None:
+                    text = value if isinstance(value, str) else json.dumps(value, default=str)
+                    self.console.print(Text(f"{name}: {text}"), soft_wrap=True)
 
     def replayed(self, done: Sequence[Replay], site: str) -> None:
         for each in done:

@@ -185,7 +185,7 @@ class StatusView:
             yield Text(_describe_ending(stream.ending, at), "yellow")
         if sender is None:
             return
-        if sender.held is not None:
+        if sender.held is not None and sender.held_as is not None:
             how, since = describe_hold(sender.held_as), self._since(sender.held_since_ms)
             yield Text(f"{at} {how}{since}: {sender.held}", _hold_style(sender.held_as))
         if sender.queue_full is not None and sender.held is None:
@@ -235,7 +235,7 @@ class StatusView:
 
     def _link_notes(self, stream: StreamReport, site: SiteReport) -> Iterator[Text]:
         """Yield what is wrong with a link at its receiver."""
-        if site.cause is not None:
+        if site.cause is not None and site.held_as is not None:
             at = f" at epoch {site.held_at}" if site.held_at else ""
             since = self._since(site.held_since_ms or site.answered_at_ms)
             how, style = describe_hold(site.held_as), _hold_style(site.held_as)
@@ -245,7 +245,7 @@ class StatusView:
             yield Text(f"{site.site} needs a copy of the table{since} ({site.needs})", "red")
         if site.dropped is not None:
             yield Text(
-                f"the queue was full: the stream goes on without what {site.site} had not acked "
+                f"the stream goes on without what {site.site} had not acked "
                 f"through epoch {site.dropped}. {NEW_SITE}",
                 "red",
             )
@@ -341,11 +341,9 @@ class StatusView:
         return Text.assemble(*parts)
 
 
-def describe_hold(held_as: str | None) -> str:
+def describe_hold(held_as: str) -> str:
     """Return what a site does with a stream that does not go on there."""
-    return {RETRYING: "retries it", FAILED: "has failed, and retries it"}.get(
-        held_as or HELD, "holds it"
-    )
+    return {RETRYING: "retries it", FAILED: "has failed, and retries it"}.get(held_as, "holds it")
 
 
 def _hold_style(held_as: str | None) -> str:

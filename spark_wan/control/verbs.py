@@ -30,6 +30,7 @@ from spark_wan.wire.control import (
     PAUSE,
     RESUME,
     STOP,
+    Clean,
     Control,
     End,
     Scope,
@@ -248,7 +249,8 @@ def clean(
     ``sync`` and ``auto_init`` let it; else somebody has to ask for one. So its rows are those of
     the source in the end, without each of the changes between.
 
-    A sender does so once it notices the request. What was acked by then is not dropped.
+    A sender does so once it notices the request. What was acked by then is not dropped, nor what
+    was published after the call.
 
     Args:
         topology: Who sends what to whom.
@@ -265,13 +267,21 @@ def clean(
     """
     found = waiting(topology, site, sender=sender, table=table, remote=remote)
     scope = Scope(sender, table)
-    if not found:
-        _check_captured(CLEAN, site, _streams(topology, site, scope))
+    streams = _streams(topology, site, scope)
+    _check_captured(CLEAN, site, streams)
+    logs = {last.stream: last.log_id for _, last in _newest(topology, streams, may_fail=False)}
+    lost = tuple(
+        (each.stream, logs[each.stream], each.site, each.last)
+        for each in found
+        if each.stream in logs
+    )
+    if not lost:
         here = topology.site(site)
         generation = ControlLog(here.state, here.storage).read()[0]
-        names = tuple(each.stream for each in _streams(topology, site, scope) if each.captured)
+        names = tuple(each.stream for each in streams if each.captured)
         return ControlAnswer(CLEAN, here.name, names, False, generation)
-    return replace(_ask(CLEAN, topology, site, scope, remote=remote), waiting=found)
+    asked = Clean(sender, table, remote, lost, generation=0, by="", at=0)
+    return replace(_ask(CLEAN, topology, site, scope, clean=asked), waiting=found)
 
 
 def _end_at(at: int | datetime, table: str | None) -> End:
@@ -324,7 +334,7 @@ def _ask(
     *,
     capture: bool = False,
     end: End | None = None,
-    remote: str | None = None,
+    clean: Clean | None = None,
 ) -> ControlAnswer:
     here = topology.site(site)
     streams = _streams(topology, here.name, scope)
@@ -356,7 +366,7 @@ def _ask(
             capture=capture,
             end=end,
             has_ended=has_ended,
-            remote=remote,
+            clean=clean,
         )
         # A drain that is asked for again is one of what was committed since.
         is_new = is_lost or verb == DRAIN or (verb == RESUME and has_ended)

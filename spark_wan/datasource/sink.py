@@ -30,6 +30,7 @@ from spark_wan.datasource.options import SinkOptions
 from spark_wan.datasource.orphans import is_orphan
 from spark_wan.errors import QueueFullError, WanError
 from spark_wan.events.columns import check_columns, check_keys
+from spark_wan.log.frame_age import STALE_AGE
 from spark_wan.log.stream_log import StreamLog
 from spark_wan.log.writer import LogWriter, remove_unnamed
 from spark_wan.messages import message_log
@@ -40,13 +41,18 @@ from spark_wan.sender.record import record_wait, record_write
 from spark_wan.sender.sweep import Sweep
 from spark_wan.state.checkpoints import StoredCheckpoints
 from spark_wan.steps import run
-from spark_wan.units import milliseconds
+from spark_wan.units import format_duration, milliseconds
 from spark_wan.wire.manifest import EVENTS, Manifest
 
 log = message_log(__name__)
 
 POLL_INTERVAL = 0.2
 """Seconds between polls of the acks while ``commit()`` waits."""
+SLOWEST_POLL = 5.0
+"""The same while it has waited long for room in the queue."""
+LONGEST_WAIT = 0.9 * STALE_AGE
+"""Seconds for which ``commit()`` waits for room: the frames of a write that is too old may be
+deleted."""
 PAUSE_INTERVAL = 5.0
 """Seconds between looks whether the stream is paused, while a commit waits for acks."""
 
@@ -114,14 +120,14 @@ class EventsSink:
         write = SinkWrite(_results(messages), query, batch)
         acks = self._acks(stream)
         manifest = self._append(writer, write, OutboundQueue(acks, options.queue_limits))
-        timeouts, cause = self._collect_acks(acks, manifest)
+        timeouts, failed = self._collect_acks(acks, manifest)
         if manifest is not None:
             record_write(
                 stream.channel,
                 manifest,
                 options.settings,
                 milliseconds(),
-                held=cause,
+                held=failed,
                 not_served=timeouts.acks.state.not_served,
                 alert=str(timeouts.alert) if timeouts.alert is not None else None,
             )
@@ -160,34 +166,51 @@ class EventsSink:
     def _wait_for_room(self, queue: OutboundQueue, full: QueueFullError, told: str | None) -> str:
         """Collect acks until the queue has room. Returns what the record says of the wait, which is
         written where ``told``, what it says already, is something else."""
-        acks, options = queue.acks, self.options
+        acks, options, failed = queue.acks, self.options, ""
         if str(full) != told:
             log.warning("%s", full, event="queue-full", stream=options.stream, cause=str(full))
             record_wait(acks.log.channel, options.stream, options.settings, milliseconds(), full)
+        began = asked = time.monotonic()
         while True:
             if is_orphan():
                 raise WanError(
                     f"wan sink, stream {options.stream}: stopped while its queue was full. Nothing "
                     "of this write was sent."
                 )
+            now = time.monotonic()
+            if now - began > LONGEST_WAIT:
+                raise WanError(
+                    f"{full} This write has waited for {format_duration(int(LONGEST_WAIT * 1000))}"
+                    ", and its frames would soon be taken for leftovers. Nothing of it was sent: "
+                    "write again."
+                )
             time.sleep(POLL_INTERVAL)
+            if now - asked < min(SLOWEST_POLL, 0.05 * (now - began)):
+                continue
+            asked = now
             try:
                 run(acks.round())
                 if not queue.is_full():
                     return str(full)
             except WanError as error:
-                log.warning(
-                    "%s: cannot collect its acks: %s",
-                    options.stream,
-                    error,
-                    event="acks-not-collected",
-                    stream=options.stream,
-                    cause=str(error),
-                )
+                failed = self._tell_failed(error, failed)
+
+    def _tell_failed(self, error: WanError, told: str) -> str:
+        """Log why acks cannot be collected, if that is not what was ``told`` last. Returns it."""
+        if str(error) != told:
+            log.warning(
+                "%s: cannot collect its acks: %s",
+                self.options.stream,
+                error,
+                event="acks-not-collected",
+                stream=self.options.stream,
+                cause=str(error),
+            )
+        return str(error)
 
     def _collect_acks(
         self, acks: AckManager, manifest: Manifest | None
-    ) -> tuple[AckTimeouts, str | None]:
+    ) -> tuple[AckTimeouts, WanError | None]:
         """Collect acks, and trim. With ``blockOnAck``, poll until the ack policy is met, at most
         that many seconds. The epoch is in the log: an error here does not fail its commit.
 
@@ -196,9 +219,9 @@ class EventsSink:
         timeouts, sweep = AckTimeouts(acks, options.on_ack_timeout), Sweep(acks)
         waits_for = manifest if options.block_on_ack else None
         end = time.monotonic() + options.block_on_ack
-        ask_at, is_paused = 0.0, False
+        ask_at, is_paused, told = 0.0, False, ""
         while True:
-            cause: str | None = None
+            failed: WanError | None = None
             try:
                 if manifest is None:
                     last = stream.newest_manifest()
@@ -211,15 +234,7 @@ class EventsSink:
                 timeouts.act(waits_for)
                 sweep.run_when_due()
             except WanError as error:
-                cause = str(error)
-                log.warning(
-                    "%s: cannot collect its acks: %s",
-                    options.stream,
-                    cause,
-                    event="acks-not-collected",
-                    stream=options.stream,
-                    cause=cause,
-                )
+                failed, told = error, self._tell_failed(error, told)
             if waits_for is None or timeouts.ends_wait(waits_for):
                 break
             if is_paused:
@@ -233,7 +248,7 @@ class EventsSink:
                     f"{waits_for.epoch} is in the channel."
                 )
             time.sleep(POLL_INTERVAL)
-        return timeouts, cause
+        return timeouts, failed
 
     def _abort(self, messages: Messages) -> None:
         """Remove the frames of a write of which a task has failed. Spark calls this also when

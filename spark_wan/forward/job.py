@@ -61,6 +61,7 @@ from spark_wan.topology.model import (
 )
 from spark_wan.topology.signing import sending_trust
 from spark_wan.units import milliseconds
+from spark_wan.wire.heartbeat import forwarding
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -135,15 +136,16 @@ class ForwardedStream(Activity):
         except WanError as error:
             cause, passes = str(error), may_pass(error)
         except Exception as error:
-            log.exception(
-                "%s: unexpected error",
-                self.name,
-                event="unexpected-error",
-                stream=self.name,
-                what_to_do=UNEXPECTED,
-            )
             passes = may_pass(error)
             cause = f"{self.name}: {type(error).__name__}: {error}"
+            if cause != self.forwarding.held:
+                log.exception(
+                    "%s: unexpected error",
+                    self.name,
+                    event="unexpected-error",
+                    stream=self.name,
+                    what_to_do=UNEXPECTED,
+                )
         was_full = self.acks.status.queue_full is not None
         self.acks.note_queue(full)
         if was_full != (full is not None):
@@ -301,7 +303,7 @@ class Forwards:
                 self._outbound[sender.channel] = known
                 if not self.available_now:
                     self.scheduler.add(known)
-            known.heart.add(sender.name)
+            known.heart.add(forwarding(sender.name))
             if self.available_now:
                 known.heart.beat(every=0)
             return known

@@ -61,26 +61,27 @@ class Heart:
             now = self.clock()
             if 0 < self._next_at - now <= EVERY:
                 return
-            self._next_at = now + EVERY
-            try:
-                for sender in sorted(self.senders):
-                    record = Heartbeat(sender, self.site, self._began, every, now)
+            self._next_at, refused = now + EVERY, None
+            for sender in sorted(self.senders):
+                record = Heartbeat(sender, self.site, self._began, every, now)
+                try:
                     put_heartbeat(self.channel, record)
                     self._written[sender] = record
-                self._refused = False
-            except WanError as error:
+                except WanError as error:
+                    refused = error
+            if refused is not None:
                 level = logging.DEBUG if self._refused else logging.WARNING
                 log.log(
                     level,
                     "%s: the heartbeat is not written: %s",
                     self.channel.url,
-                    error,
+                    refused,
                     event="heartbeat-refused",
                     channel=self.channel.url,
-                    cause=str(error),
+                    cause=str(refused),
                     what_to_do="Let this job write heartbeats/ in the channel. It goes on without.",
                 )
-                self._refused = True
+            self._refused = refused is not None
 
     def stop(self, is_late: Callable[[], bool] = lambda: False) -> None:
         """Write that the job was stopped, unless another one has written since, or it is too late:

@@ -16,13 +16,14 @@ from spark_wan.ledger.store import DeltaLedgerStore
 from spark_wan.log.stream_log import StreamLog
 from spark_wan.messages import message_log
 from spark_wan.state.handled import HandledLetters
-from spark_wan.sync.letters import done_about
-from spark_wan.topology.model import copied_stream
+from spark_wan.sync.letters import Letter, done_about, open_of
 from spark_wan.wire.ledger import DeadLetter
 from spark_wan.wire.refused import RefusedEvents
 
 log = message_log(__name__)
 
+TOLD_INTERVAL = 10_000
+"""Milliseconds between two records of a stream. Each reads the ledger."""
 MOST_LETTERS = 1_000
 """Number of the newest dead letters of a table that are looked at. Of older ones only the ledger
 tells."""
@@ -40,14 +41,18 @@ class RefusedReporter:
     handled: HandledLetters
     clock: Callable[[], int]
     """Milliseconds since 1970 UTC."""
+    _told_at: int | None = None
 
-    def __call__(self) -> None:
-        """Write the record, by the ledger."""
+    def __call__(self) -> bool:
+        """Write the record, by the ledger, unless that was just done. Returns whether it did."""
+        now = self.clock()
+        if self._told_at is not None and 0 <= now - self._told_at < TOLD_INTERVAL:
+            return False
+        self._told_at = now
         try:
             stream = self.log.stream
-            self.log.put_refused(
-                RefusedEvents.of_letters(self.site, stream, self._open(), self.clock())
-            )
+            self.log.put_refused(RefusedEvents.of_letters(self.site, stream, self._open(), now))
+            return True
         except WanError as error:
             log.warning(
                 "%s: the sender is not told which events could not be applied: %s",
@@ -59,15 +64,15 @@ class RefusedReporter:
                 what_to_do="The dead letters of this site have them: `spark-wan dead-letters list "
                 f"--site {self.site}`.",
             )
+            return False
 
     def _open(self) -> list[DeadLetter]:
         """Return the open dead letters of the stream, and of copies of its table, the newest
         first."""
         done = self.handled.load()
-        return [
-            each
+        found = [
+            Letter(each, done_about(each, done))
             for each in self.store.letters(self.table, MOST_LETTERS)
             if counts(each, self.ledger.tokens)
-            and (each.stream == self.log.stream or copied_stream(each.stream) is not None)
-            and done_about(each, done) is None
         ]
+        return open_of(found, self.log.stream)

@@ -315,20 +315,28 @@ class InboundStream:
         if self.given is listing:
             self.given = None
 
-    def refuse(self, listing: Listing, manifest: Manifest | None, cause: str, site: str) -> None:
-        """Hold a stream that no round can work on, and tell its sender."""
+    def refuse(
+        self,
+        listing: Listing,
+        manifest: Manifest | None,
+        cause: str,
+        site: str,
+        passes: bool = False,
+    ) -> None:
+        """Hold a stream that no round can work on, and tell its sender. ``passes``: the cause may
+        pass though nobody does anything."""
         self.hold(cause)
         if manifest is not None:
             self.report().table = manifest.table
         acked = listing.log.ack(site)
         if acked is not None:
-            ack = replace(acked, held=acked.in_table + 1, cause=cause, passes=False, needs=None)
+            ack = replace(acked, held=acked.in_table + 1, cause=cause, needs=None)
         else:
             log_id = manifest.log_id if manifest else ""
             ack = Ack(site, self.name, log_id=log_id, applied=0, held=listing.newest, cause=cause)
         if self.answer is not None:
             self.answer.forget()
-        ack = ack.held_since(acked, milliseconds())
+        ack = replace(ack, passes=passes).held_since(acked, milliseconds())
         if ack != acked:
             listing.log.put_ack(ack)
         self.hold(cause, listing)

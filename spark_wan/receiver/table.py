@@ -19,7 +19,14 @@ from spark_wan.apply.take import CopyTaker
 from spark_wan.delta.commits import record_after
 from spark_wan.delta.errors import ErrorKind, error_text
 from spark_wan.delta.sessions import CurrentSession, lost_session
-from spark_wan.errors import UNEXPECTED, ChannelError, LedgerError, StoppedError, WanError
+from spark_wan.errors import (
+    UNEXPECTED,
+    ChannelError,
+    LedgerError,
+    StoppedError,
+    WanError,
+    may_pass,
+)
 from spark_wan.ledger.folding import LEAST_MARKS
 from spark_wan.ledger.ledger import Ledger
 from spark_wan.ledger.maintenance import LedgerMaintenance
@@ -233,7 +240,7 @@ class InboundTable(Activity):
         try:
             applier = self._applier(stream, listing.log)
         except LedgerError as error:
-            stream.refuse(listing, None, str(error), self.site.name)
+            stream.refuse(listing, None, str(error), self.site.name, may_pass(error))
             return
         # No further than the listing: what arrives later is listed again, and other streams have
         # their turn before it.
@@ -284,15 +291,17 @@ class InboundTable(Activity):
             if lost is not None:
                 raise lost from error
             if not ErrorKind.CANCELLED.matches(error):
-                log.exception(
-                    "%s: unexpected error",
-                    stream.name,
-                    event="unexpected-error",
-                    stream=stream.name,
-                    table=applier.table,
-                    what_to_do=UNEXPECTED,
-                )
-                return applier.unexpected(f"{applier.table}: {error_text(error)}")
+                cause = f"{applier.table}: {error_text(error)}"
+                if stream.status is None or stream.status.held != cause:
+                    log.exception(
+                        "%s: unexpected error",
+                        stream.name,
+                        event="unexpected-error",
+                        stream=stream.name,
+                        table=applier.table,
+                        what_to_do=UNEXPECTED,
+                    )
+                return applier.unexpected(cause)
             if self.available_now:
                 raise StoppedError(
                     f"{applier.table}: its Spark job was cancelled. Start again."

@@ -385,7 +385,9 @@ class AckManager:
     def _log_refused(self, acks: Mapping[str, Ack]) -> None:
         """Name in the log which events sites could not apply, since the last round."""
         before = self._refused
-        self._refused = {site: ack.dead_letters for site, ack in acks.items()}
+        # An ack that cannot be read counts none.
+        known = {site: ack.dead_letters for site, ack in acks.items() if ack.log_id}
+        self._refused = {**(before or {}), **known}
         for site, count in self._refused.items():
             more = count - before.get(site, 0) if before is not None else 0
             if more > 0:

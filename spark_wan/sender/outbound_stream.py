@@ -182,6 +182,8 @@ class OutboundStream(Activity):
     """The pause that was told of: whether of the capture too, and its request. None: none."""
     _ended: bool = False
     """Whether it was told that the stream has ended."""
+    _dropped: Mapping[str, int] = field(default_factory=dict)
+    """The sites without which the stream went on by the last epoch that was added here."""
     _newest: Manifest | None = None
     """The newest manifest, as far as it is known here."""
 
@@ -254,7 +256,9 @@ class OutboundStream(Activity):
             self._leave_first_looks()
             return Next(self.pace.wait())
         hold = self._holds.get("publishing")
-        if self.status.queue_full is not None:
+        # These add an epoch without events, which waits for nothing.
+        is_asked = self.publisher.is_to_clean or self.publisher.may_end
+        if self.status.queue_full is not None and not is_asked:
             if self._shows(self.publisher.is_queue_full, spark):
                 return Next(self.pace.wait())
             if hold is not None:
@@ -266,7 +270,7 @@ class OutboundStream(Activity):
         join = self._pipeline.wait()
         if join > 0:
             return Next(min(join, self.pace.wait()))
-        if debt := self._debt():
+        if not is_asked and (debt := self._debt()):
             return Next(debt)
         if self.first_looks is not None:
             return self._first_look(self.publisher, self.first_looks, spark)
@@ -414,12 +418,11 @@ class OutboundStream(Activity):
             self.rate.spend(published.bytes, published.rows)
         if published.end:
             log.info(
-                "%s: epoch %d ends the stream with version %d, as request %d asked. Nothing "
+                "%s: epoch %d ends the stream with version %d, as somebody has asked. Nothing "
                 "follows until it is resumed",
                 status.stream,
                 published.epoch,
                 published.last_version,
-                published.control,
                 event="ended",
                 stream=status.stream,
                 epoch=published.epoch,
@@ -427,12 +430,14 @@ class OutboundStream(Activity):
             )
             self._ended = True
             return
-        if published.first_version > published.last_version and published.dropped:
+        newly = set(published.dropped) - set(self._dropped)
+        self._dropped = published.dropped
+        if published.first_version > published.last_version and newly:
             log.info(
                 "%s: epoch %d, without sites: %s",
                 self.name,
                 published.epoch,
-                ", ".join(published.dropped),
+                ", ".join(sorted(newly)),
                 event="sites-dropped",
                 stream=self.name,
                 epoch=published.epoch,

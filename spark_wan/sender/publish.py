@@ -42,6 +42,7 @@ from spark_wan.errors import (
     ChangeError,
     EndMovedError,
     HistoryLostError,
+    QueueFullError,
     SourceError,
     TableReplacedError,
     WanError,
@@ -274,7 +275,7 @@ class Publisher:
     @property
     def is_to_clean(self) -> bool:
         """Whether an operator wants it to go on without what waits, as far as is known."""
-        return self._last is not None and self._must_clean(self._last, self.wanted_before())
+        return self._last is not None and self._must_clean(self.wanted_before())
 
     @property
     def may_end(self) -> bool:
@@ -350,12 +351,10 @@ class Publisher:
         self._last = end.last
         self._published = self._published_by(end)
         has_ended = self._ends(end.last, wanted)
-        if dropped := self._to_clean(end.last, wanted):
+        if end.last is not None and (dropped := self._to_clean(end.last, wanted)):
             yield QUIET_PLANNED
             writer.check_acks(end)
-            assert wanted.clean is not None
-            clean = self._without(dropped, end, f"{wanted.clean.by} has asked for it")
-            return (yield from self._add(end, clean, self.clock()))
+            return (yield from self._go_on_without(dropped, end, "somebody has asked for it"))
         if has_ended:
             return None
         new_sites = self._new_sites(end.last)
@@ -434,11 +433,18 @@ class Publisher:
             self._ended_empty, ends = self._end.ending, False
         if planned is None and not new_sites and not ends:
             return None
-        if planned is not None and not planned.quiet and (dropped := self._check_queue(end.last)):
+        dropped: Mapping[str, int] = {}
+        if planned is not None and not planned.quiet and self.queue is not None:
+            try:
+                dropped = self.queue.check(end.last)
+            except QueueFullError:
+                if not new_sites:
+                    raise
+                planned = None  # what has no events does not wait: the sites are named
+        if dropped:
             yield QUIET_PLANNED
             self._writer.check_acks(end)
-            without = self._without(dropped, end, "its queue is full")
-            return (yield from self._add(end, without, self.clock()))
+            return (yield from self._go_on_without(dropped, end, "its queue is full"))
         yield QUIET_PLANNED if planned is None else self._step_of(planned)
         self._writer.check_acks(end)
         began = self.clock()
@@ -449,39 +455,37 @@ class Publisher:
             manifest = self._writer.without_rows(end.last, self.settings, control=self.control)
         return None if manifest is None else (yield from self._add(end, manifest, began))
 
-    def _check_queue(self, last: Manifest | None) -> Mapping[str, int]:
-        """Return the sites to drop before the next events, as :meth:`OutboundQueue.check` does.
-        Raises QueueFullError where these wait."""
-        return self.queue.check(last) if self.queue is not None else {}
-
-    def _to_clean(self, last: Manifest | None, wanted: WantedEnd) -> Mapping[str, int]:
-        """Return the sites without which an operator wants the stream to go on, as
-        :meth:`OutboundQueue.lagging` does; empty: none, or none lacks anything."""
-        if last is None or self.queue is None or not self._must_clean(last, wanted):
+    def _to_clean(self, last: Manifest, wanted: WantedEnd) -> Mapping[str, int]:
+        """Return the sites without which an operator wants the stream to go on, with the epoch
+        through which no trim is to wait for them; empty: none, or none lacks anything."""
+        if self.queue is None or not self._must_clean(wanted):
             return {}
-        assert wanted.clean is not None
-        lagging = self.queue.lagging(last, wanted.clean.remote)
-        self._cleaned = wanted.clean.generation
-        return lagging
+        asked: dict[str, int] = {}
+        for clean in wanted.cleans:
+            for site, epoch in clean.dropped(last).items():
+                asked[site] = max(epoch, asked.get(site, 0))
+        lacking = self.queue.still_lacking(last, asked)
+        if not lacking:
+            self._cleaned = max(each.generation for each in wanted.cleans)
+        return {**last.dropped, **lacking} if lacking else {}
 
-    def _must_clean(self, last: Manifest | None, wanted: WantedEnd) -> bool:
-        """Whether an operator wants the stream to go on without what waits, and this was not looked
-        at yet."""
-        return wanted.must_clean(last) and (
-            wanted.clean is not None and wanted.clean.generation > self._cleaned
-        )
+    def _must_clean(self, wanted: WantedEnd) -> bool:
+        """Whether there is a request to go on without what waited that was not looked at yet."""
+        return any(each.generation > self._cleaned for each in wanted.cleans)
 
-    def _without(self, dropped: Mapping[str, int], end: LogEnd, why: str) -> Manifest:
-        """Return the manifest by which the stream goes on without some sites, or has ended."""
+    def _go_on_without(self, dropped: Mapping[str, int], end: LogEnd, why: str) -> Steps[Manifest]:
+        """Append the manifest by which the stream goes on without some sites, or has ended."""
         assert end.last is not None
-        log_dropped(end.last, dropped, why)
-        return self._writer.without_rows(
+        manifest = self._writer.without_rows(
             end.last,
             self.settings,
             control=self.control,
             dropped=dropped,
             end=self._ended is not None,
         )
+        added = yield from self._add(end, manifest, self.clock())
+        log_dropped(end.last, dropped, why)
+        return added
 
     def _is_at_end(self) -> bool:
         """Whether everything is published that is before the end of the stream, by the history as

@@ -62,6 +62,8 @@ class OutboundQueue:
     """The epochs that may wait, through the newest one of the last look, ascending."""
     _last: Manifest | None = None
     """That newest one."""
+    _full_since: int | None = None
+    """Since when this job has found it full; None: it was not."""
 
     def check(self, last: Manifest | None) -> Mapping[str, int]:
         """Check that an epoch with events may follow ``last``, the newest manifest.
@@ -77,9 +79,10 @@ class OutboundQueue:
             return {}
         excused = ""
         if self.limits.policy == "drop_reader":
-            if not self.acks.is_excused():
+            excuse = self._excuse()
+            if excuse is None:
                 return {**last.dropped, **dict.fromkeys(self._too_far(through), last.epoch)}
-            excused = "The stream is paused, or was until just now, so no site is dropped. "
+            excused = excuse
         kept = "the events" if last.kind == EVENTS else "the changes"
         raise QueueFullError(
             f"{last.stream}: its queue is full: {self._describe(through, last)}. Nothing is added "
@@ -89,38 +92,55 @@ class OutboundQueue:
             is_hold=self.limits.policy == "hold",
         )
 
-    def lagging(self, last: Manifest, remote: str | None = None) -> Mapping[str, int]:
-        """Return the sites that lack events of the queue, of all or of one ``remote``, with the
-        epoch through which no trim is to wait for them. Raises ChannelError."""
+    def still_lacking(self, last: Manifest, sites: Mapping[str, int]) -> Mapping[str, int]:
+        """Return those of ``sites`` that lack events through the epoch that is given for them, and
+        for which the queue still waits. Raises ChannelError."""
         self._take_up(last)
-        sites = self.acks.serving(frozenset(last.addressees))
-        through = waited_through(last, acked_through(last, self.acks.read_acks(), sites))
-        lag = [
-            site
-            for site, epoch in through.items()
-            if remote in (None, site) and any(e.bytes for e in self._waiting({site: epoch}))
-        ]
-        return {**last.dropped, **dict.fromkeys(sorted(lag), last.epoch)} if lag else {}
+        served = self.acks.serving(frozenset(last.addressees))
+        through = waited_through(last, acked_through(last, self.acks.read_acks(), served))
+        return {
+            site: epoch
+            for site, epoch in sites.items()
+            if site in through
+            and any(
+                each.bytes and each.epoch <= epoch for each in self._waiting({site: through[site]})
+            )
+        }
 
     def is_full(self) -> bool:
-        """Whether the queue is still full as it was last checked, by the acks that have come since.
-        With a watch, costs no request. Raises ChannelError."""
+        """Whether the queue is still full as it was last checked, by the acks that have come since,
+        and nobody is to be dropped. With a watch, costs no request, but one where sites may be
+        dropped. Raises ChannelError."""
         last = self._last
-        if last is None or not self.limits.exist:
+        if last is None or not self.limits.exist or self._through_if_full(last) is None:
             return False
-        return self._through_if_full(last) is not None
+        return self.limits.policy != "drop_reader" or self._excuse() is not None
+
+    def _excuse(self) -> str | None:
+        """Return why no site is dropped though the queue is full; None: nothing speaks for it."""
+        if self.acks.is_excused():
+            return "The stream is paused, or was until just now, so no site is dropped. "
+        assert self._full_since is not None
+        if self.acks.clock() - self._full_since < self.acks.ack_timeout:
+            # This job may have been away, or the channel: so nobody could ack.
+            return "That was found out just now, so no site is dropped yet. "
+        return None
 
     def _through_if_full(self, last: Manifest) -> Mapping[str, int] | None:
         """Return through which epoch no trim waits for each site; None: there is room."""
         self._take_up(last)
         every = [*self._epochs.values()]
         if len(every) <= KNOWN_AT_MOST and not self._exceed(every):
+            self._full_since = None
             return None  # not even if nobody had acked any of them
         sites = self.acks.serving(frozenset().union(*(each.addressees for each in every)))
         through = waited_through(last, acked_through(last, self.acks.read_acks(), sites))
         lowest = min(through.values(), default=last.epoch)
         self._epochs = {n: each for n, each in self._epochs.items() if n > lowest}
-        return through if self._exceed(self._waiting(through)) else None
+        is_full = self._exceed(self._waiting(through))
+        if not is_full or self._full_since is None:
+            self._full_since = self.acks.clock() if is_full else None
+        return through if is_full else None
 
     def _waiting(self, through: Mapping[str, int]) -> list[_Epoch]:
         """Return the epochs that some site lacks."""
@@ -150,8 +170,11 @@ class OutboundQueue:
         limits."""
         left = dict(through)
         while self._exceed(self._waiting(left)):
-            furthest = min(left.values())
-            left = {site: epoch for site, epoch in left.items() if epoch > furthest}
+            # By the oldest epoch that waits for each: a new site is addressed by later ones only.
+            waiting = {site: self._waiting({site: epoch}) for site, epoch in left.items()}
+            oldest = {site: each[0].epoch for site, each in waiting.items() if each}
+            first = min(oldest.values())
+            left = {site: epoch for site, epoch in left.items() if oldest.get(site) != first}
         return sorted(through.keys() - left.keys())
 
     def _take_up(self, last: Manifest) -> None:
@@ -159,7 +182,8 @@ class OutboundQueue:
         if self._log_id != last.log_id or any(n > last.epoch for n in self._epochs):
             self._log_id, self._epochs = last.log_id, {}
         known = max(self._epochs, default=0)
-        there = range(known + 1, last.epoch) if known else self.acks.log.epochs()
+        few = known and last.epoch - known <= READ_AT_ONCE
+        there = range(known + 1, last.epoch) if few else self.acks.log.epochs(known)
         missing = [epoch for epoch in there if epoch < last.epoch]
         for first in range(0, len(missing), READ_AT_ONCE):
             for manifest in self.acks.log.read_each(missing[first : first + READ_AT_ONCE]):

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from spark_wan.channels.base import Channel
-from spark_wan.errors import QueueFullError, WanError
+from spark_wan.errors import QueueFullError, WanError, may_pass
 from spark_wan.log.notes import put_sender_record, sender_record
 from spark_wan.messages import message_log
 from spark_wan.runtime.progress import LONG
@@ -32,7 +32,7 @@ REFUSED_INTERVAL = 60_000
 """Milliseconds until a record is tried again that could not be read or written."""
 NEXT_WITHIN = 3_600_000
 """Milliseconds after which a record is written again though nothing has happened."""
-_HOLD = ("held", "not_served", "alert")
+_HOLD = ("held", "passes", "not_served", "alert")
 """What a sender knows of a stream that a sink publishes."""
 
 
@@ -212,7 +212,7 @@ def record_write(
     settings: str,
     now: int,
     *,
-    held: str | None,
+    held: WanError | None,
     not_served: tuple[str, ...],
     alert: str | None,
 ) -> None:
@@ -226,7 +226,10 @@ def record_write(
     try:
         before = sender_record(channel, stream)
         counted = before or SenderRecord(stream, now, now)
-        fields: dict[str, Any] = {"held": held, "not_served": not_served, "alert": alert}
+        fields: dict[str, Any] = {"not_served": not_served, "alert": alert}
+        fields |= {"held": None, "passes": False}
+        if held is not None:
+            fields |= {"held": str(held), "passes": may_pass(held)}
         fields |= {"queue_full": None, "queue_full_since": None}
         if (counted.log_id, counted.epoch) != (manifest.log_id, manifest.epoch):
             fields |= {
@@ -283,5 +286,6 @@ def following(
         record = replace(record, settings=settings, settings_generation=generation)
     since = None
     if fields["held"] is not None:
-        since = record.held_since if record.held is not None else now
+        same = record.held is not None and fields.get("passes", record.passes) == record.passes
+        since = record.held_since if same else now
     return replace(record, **fields, held_since=since, written=now)

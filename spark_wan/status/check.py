@@ -21,8 +21,6 @@ from spark_wan.status.reports import (
     NO_ANSWER,
     NOT_SERVED,
     RETRYING,
-    STOPPED,
-    UNKNOWN,
     ChannelReport,
     SiteReport,
     StreamReport,
@@ -99,7 +97,7 @@ def check(
     if before is not None:
         found += _dead_letters(before, counters, limits or Limits())
         # What could not be read this time is compared with the next.
-        counters = Counters(now, {**before.letters, **counters.letters})
+        counters = Counters(now, {**before.without(counters).letters, **counters.letters})
     if memory is not None:
         counters.write(memory)
     return sorted(found, key=lambda each: [*_ORDER].index(each.level))
@@ -164,16 +162,16 @@ class _Check:
         if sender is None and not stream.epoch and stream.from_site == stream.origin != "":
             text = f"no sender of {at} has said anything of it, and nothing was sent. Start one."
             yield self._problem(Level.WARNING, "stopped", text, at)
-        states = {site.state for site in stream.sites if site.served}
+        has_ended = stream.ending is not None and stream.ending.version is not None
         job = "sender" if stream.from_site in ("", stream.origin) else "receiver"
-        if sender is not None and sender.held is not None:
+        if sender is not None and sender.held is not None and sender.held_as is not None:
             since = self._for(sender.held_since_ms)
             yield self._held(sender.held_as, since, sender.held, at)
-        elif STOPPED in states and sender is not None:
+        if sender is not None and sender.stopped_ms is not None and not has_ended:
             since = self._for(sender.stopped_ms)
             text = f"the {job} of {at} has been stopped{since}. Start it again."
             yield self._problem(Level.CRITICAL, "stopped", text, at)
-        elif UNKNOWN in states and sender is not None:
+        elif sender is not None and sender.silent_since_ms is not None and not has_ended:
             since = self._for(sender.silent_since_ms)
             text = f"the {job} of {at} has said nothing{since}. Check that it runs."
             yield self._problem(Level.CRITICAL, "unknown", text, at)
@@ -186,7 +184,7 @@ class _Check:
         yield from self._paused(at)
         yield from self._history(at)
 
-    def _held(self, held_as: str | None, since: str, cause: str, site: str) -> Problem:
+    def _held(self, held_as: str, since: str, cause: str, site: str) -> Problem:
         """Return that a site does not go on with the stream. What may pass is a warning, until it
         has lasted for ``retry_timeout``."""
         if held_as == RETRYING:
@@ -232,7 +230,7 @@ class _Check:
     def at_site(self, site: SiteReport) -> Iterator[Problem]:
         """Yield what is wrong at a site that the stream is sent to."""
         name, limits, receiver = site.site, self.limits, site.receiver
-        if site.cause is not None:
+        if site.cause is not None and site.held_as is not None:
             at = f" at epoch {site.held_at}" if site.held_at else ""
             since = self._for(site.held_since_ms or site.answered_at_ms)
             yield self._held(site.held_as, f"{at}{since}", site.cause, name)
@@ -257,7 +255,7 @@ class _Check:
             yield self._problem(Level.CRITICAL, "unknown", text, name)
         if site.dropped is not None:
             text = (
-                f"the queue was full, and the stream goes on without what {name} had not acked "
+                f"the stream goes on without what {name} had not acked "
                 f"through epoch {site.dropped}. {NEW_SITE}"
             )
             yield self._problem(Level.CRITICAL, "dropped", text, name)
@@ -316,6 +314,16 @@ class Counters:
                 for site in stream.sites:
                     found[channel.url, stream.stream, site.site, 0] = site.dead_letters
         return cls(now, found)
+
+    def without(self, newer: Counters) -> Counters:
+        """Return these counters without those of senders that have begun anew since."""
+        again = {place[:3] for place in newer.letters if place[3]}
+        kept = {
+            place: count
+            for place, count in self.letters.items()
+            if not (place[3] and place[:3] in again)
+        }
+        return Counters(self.at, kept)
 
     @classmethod
     def read(cls, file: Path) -> Counters | None:

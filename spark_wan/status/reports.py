@@ -39,7 +39,7 @@ from spark_wan.units import milliseconds
 from spark_wan.wire.ack import Ack
 from spark_wan.wire.control import NEWEST, Control, WantedEnd
 from spark_wan.wire.head import Pause
-from spark_wan.wire.heartbeat import Heartbeat
+from spark_wan.wire.heartbeat import Heartbeat, forwarding
 from spark_wan.wire.manifest import Manifest
 from spark_wan.wire.names import printable
 from spark_wan.wire.receiver_record import ReceiverRecord
@@ -130,6 +130,11 @@ class ReceiverReport:
     """When it was stopped; None: it was not, or could not say so."""
     silent_since_ms: int | None
     """Since when it has said nothing, if it was to; None: it is as usual."""
+
+    @property
+    def is_there(self) -> bool:
+        """Whether it seems to run."""
+        return self.stopped_ms is None and self.silent_since_ms is None
 
 
 LONGEST_APPLY = 7_200_000
@@ -373,8 +378,12 @@ class _Reading:
     """By sender and site."""
 
     def heartbeat(self, site: str) -> Heartbeat | None:
-        """Return the heartbeat of a site's job: of the sender's own, or of a receiver."""
-        return self.heartbeats.get((self.sender.name, site))
+        """Return the heartbeat of a site's job: of the one that sends, or of a receiver."""
+        forwards = self.planned is not None and self.planned.inbound is not None
+        name = self.sender.name
+        if forwards and site == self.sender.site:
+            name = forwarding(name)
+        return self.heartbeats.get((name, site))
 
     @property
     def served(self) -> Sequence[str]:
@@ -501,6 +510,7 @@ class StatusReader:
         """Return the heartbeats of the jobs at both ends of a channel, by sender and site."""
         senders = [each for each in self.topology.senders.values() if each.channel == channel.url]
         links = [(each.name, site) for each in senders for site in (each.site, *each.remotes)]
+        links += [(forwarding(each.name), each.site) for each in senders]
 
         def read(link: tuple[str, str]) -> Heartbeat | None:
             try:
@@ -653,13 +663,16 @@ class StatusReader:
         reading: _Reading,
     ) -> SiteReport:
         epochs = [
-            epoch for epoch, each in waiting.items() if epoch > acked and site in each.addressees
+            epoch
+            for epoch, each in waiting.items()
+            if epoch > max(acked, dropped) and site in each.addressees
         ]
         backlog = [waiting[epoch] for epoch in epochs]
         answered = reading.answered[site].time if site in reading.answered else None
         need = ack.needs if ack is not None else None
         beat = reading.heartbeat(site)
         signs = [each.written for each in (beat, receiver) if each is not None]
+        said = self._receiver(receiver, beat) if receiver is not None else None
         report = SiteReport(
             site=site,
             acked=acked,
@@ -669,20 +682,24 @@ class StatusReader:
             held_at=ack.held if ack is not None else None,
             cause=ack.cause if ack is not None else None,
             held_since_ms=ack.since if ack is not None else None,
-            held_as=self._held_as(site, ack.passes, ack.since) if _holds(ack) else None,
             needs=need.why if need is not None else None,
             needs_since_ms=need.since if need is not None else None,
             answered_at_ms=int(answered * 1000) if ack is not None and answered else None,
             applying=ack.working if ack is not None else None,
             dead_letters=ack.dead_letters if ack is not None else 0,
-            open_dead_letters=_open_letters(reading, ack),
+            open_dead_letters=self._open_letters(reading, ack),
             dropped=dropped if dropped > acked else None,
             served=site in reading.served,
             path=reading.path(site),
-            receiver=self._receiver(receiver, beat) if receiver is not None else None,
+            receiver=said,
             seen_ms=max(signs, default=None),
             connected=self._is_connected(beat),
         )
+        if _holds(ack):
+            held_as = self._held_as(site, ack.passes, ack.since)
+            # Who is not there retries nothing.
+            away = report.connected is False or (said is not None and not said.is_there)
+            report = replace(report, held_as=None if away and held_as != HELD else held_as)
         if not backlog:
             return report
         now = self.clock()
@@ -694,13 +711,27 @@ class StatusReader:
         resumed = reading.last_pause.until if reading.last_pause is not None else None
         owed = max(min(published, default=now), report.answered_at_ms or 0, resumed or 0)
         applies = report.applying is not None and now - (answered or 0) * 1000 < LONGEST_APPLY
-        answers = report.held_at is not None or applies or _works(report.receiver, now)
+        answers = report.held_as is not None or applies or _works(report.receiver, now)
         is_overdue = now - owed > reading.sender.ack_timeout * 1000
         return replace(
             report,
             behind_ms=max(0, now - min(each.oldest_change for each in backlog)),
             overdue_since_ms=owed if is_overdue and not answers else None,
         )
+
+    def _open_letters(self, reading: _Reading, ack: Ack | None) -> int | None:
+        """Return how many dead letters of a site are open, as it says; None: it has none, or does
+        not say."""
+        if ack is None or not ack.dead_letters:
+            return None
+        sites = self.topology.sites
+        keys = sites[ack.site].signing_keys if ack.site in sites else ()
+        try:
+            data = refused(reading.channel, reading.name, ack.site)
+            told = None if data is None else RefusedEvents.of(data, reading.name, ack.site, keys)
+        except WanError:
+            return None  # a newer version, or somebody else, has written it
+        return None if told is None else told.open
 
     def _held_as(self, site: str, passes: bool, since: int | None) -> str:
         """Return the state of a link that a site holds. ``passes``: the cause may pass by itself;
@@ -751,14 +782,19 @@ class StatusReader:
     ) -> int | None:
         """Return since when a job has said nothing that should have; None: it is there, or may be
         silent. Without heartbeats, as of an earlier version, the record of the stream tells."""
-        now = self.clock()
         if record.stopped is not None:
             return None
-        if beat is not None and beat.every:
-            last = max(beat.written, record.written)
-            return last if replace(beat, written=last).is_silent(now) else None
-        late = now - record.written > 2 * record.next_within
-        return record.written if record.next_within > 0 and late else None
+        # Another job may write the same heartbeats, of other tables: the record has to be there,
+        # too.
+        late = self.clock() - record.written > 2 * record.next_within
+        if record.next_within > 0 and late:
+            return record.written
+        if beat is None or not beat.every:
+            return None
+        if beat.stopped is not None and beat.stopped >= record.written:
+            return beat.stopped
+        last = max(beat.written, record.written)
+        return last if replace(beat, written=last).is_silent(self.clock()) else None
 
     def _with_sender(self, report: StreamReport, reading: _Reading) -> StreamReport:
         """Add what the stream's sender says of itself."""
@@ -782,13 +818,17 @@ class StatusReader:
         if held is None and reading.holds_when_full:
             # A sink that waits in its commit says that its queue is full, and no more.
             held, since = record.queue_full, record.queue_full_since
+        silent = self._silent_since(record, reading.heartbeat(reading.sender.site))
+        held_as = None
+        if held is not None:
+            held_as = self._held_as(reading.sender.site, record.passes, since)
+            if held_as != HELD and (record.stopped is not None or silent is not None):
+                held_as = None  # who is not there retries nothing
         return replace(
             report,
             sender=SenderReport(
                 held=held,
-                held_as=None
-                if held is None
-                else self._held_as(reading.sender.site, record.passes, since),
+                held_as=held_as,
                 held_since_ms=since,
                 began_ms=record.began,
                 epochs=record.epochs,
@@ -806,25 +846,12 @@ class StatusReader:
                 delayed=record.delayed,
                 work=_work(record.work, record.written),
                 stopped_ms=record.stopped,
-                silent_since_ms=self._silent_since(record, reading.heartbeat(reading.sender.site)),
+                silent_since_ms=silent,
                 other_settings=record.settings not in ("", expected),
                 ending=record.ending,
                 duplicates_query=_duplicates_query(reading.planned),
             ),
         )
-
-
-def _open_letters(reading: _Reading, ack: Ack | None) -> int | None:
-    """Return how many dead letters of a site are open, as it says; None: it has none, or does not
-    say."""
-    if ack is None or not ack.dead_letters:
-        return None
-    try:
-        data = refused(reading.channel, reading.name, ack.site)
-        told = None if data is None else RefusedEvents.of(data, reading.name, ack.site)
-    except WanError:
-        return None  # a newer version has written it, or acks alone may be read
-    return None if told is None else told.open
 
 
 def _holds(ack: Ack | None) -> TypeGuard[Ack]:
@@ -858,7 +885,7 @@ def _work(work: LongWork | None, written: int) -> WorkReport | None:
 
 def with_states(stream: StreamReport) -> StreamReport:
     """Return a report whose sites have their state."""
-    held = stream.sender is not None and stream.sender.held is not None
+    held = stream.sender is not None and stream.sender.held_as == HELD
     if held or stream.paused is not None:
         # What the sites wait for may be what the sender does not send, or they may not take it.
         sites = [replace(site, overdue_since_ms=None) for site in stream.sites]
@@ -873,10 +900,12 @@ def _state(stream: StreamReport, site: SiteReport) -> str:
     if not site.served:
         return NOT_SERVED
     holds = {site.held_as, sender.held_as if sender is not None else None}
-    if held := next((each for each in (HELD, FAILED, RETRYING) if each in holds), None):
+    if held := next((each for each in (HELD, FAILED) if each in holds), None):
         return held
     if site.overdue_since_ms is not None:
         return NO_ANSWER
+    if RETRYING in holds:
+        return RETRYING
     is_drain = stream.ending is not None and stream.ending.kind in ("", NEWEST)
     if site.backlog_epochs and stream.paused is None:
         return DRAINING if is_drain else LATE

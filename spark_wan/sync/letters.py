@@ -4,7 +4,7 @@ and what becomes of them. No Spark, but ``deltalake`` to read those of the site.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from spark_wan.channels.parallel import in_order
@@ -16,8 +16,9 @@ from spark_wan.log.stream_log import StreamLog
 from spark_wan.log.trust import StreamTrust
 from spark_wan.messages import message_log
 from spark_wan.state.handled import HandledLetters
+from spark_wan.status.reports import exists
 from spark_wan.sync.request import most_trusted, request_copy, serving_sites
-from spark_wan.topology.model import Stream, Topology
+from spark_wan.topology.model import Stream, Topology, copied_stream
 from spark_wan.topology.routes import Serving, all_streams
 from spark_wan.topology.signing import receiving_trust, sending_trust
 from spark_wan.units import milliseconds
@@ -141,6 +142,8 @@ def reported(topology: Topology, site: str, chosen: Chosen = ALL) -> Reported:
         stream, remote = link
         sender = stream.sender
         try:
+            if not exists(sender.channel):
+                return f"{sender.channel} is not there: its file system is not mounted here?"
             channel = open_channel(sender.channel, sender.storage)
             return StreamLog(channel, stream.name, sending_trust(topology, sender)).refused(remote)
         except WanError as error:
@@ -177,6 +180,19 @@ def _letters_of(told: RefusedEvents, stream: Stream, site: str) -> list[Letter]:
         )
         for each in told.events
     ]
+
+
+def open_of(found: Iterable[Letter], stream: str) -> list[DeadLetter]:
+    """Return what a site tells the sender of a stream: its open dead letters, and those of copies
+    of its table, the newest first."""
+    chosen = [
+        each.letter
+        for each in found
+        if each.handled is None
+        and each.letter.side == "receiver"
+        and (each.letter.stream == stream or copied_stream(each.letter.stream) is not None)
+    ]
+    return sorted(chosen, key=lambda each: (each.at or 0, each.origin_version), reverse=True)
 
 
 def done_about(letter: DeadLetter, done: Mapping[LetterKey, Handled]) -> Handled | None:
@@ -229,7 +245,9 @@ def replay(topology: Topology, site: str, chosen: Sequence[Letter]) -> list[Repl
 def _record(topology: Topology, site: str, what: str, chosen: Sequence[Letter], why: str) -> None:
     if chosen:
         keys = tuple(each.key for each in chosen)
-        entry = Handled(what, who(), milliseconds(), why, keys)
+        # By the later of both clocks: a letter that is recorded later is another one.
+        at = max(milliseconds(), *(each.letter.at or 0 for each in chosen))
+        entry = Handled(what, who(), at, why, keys)
         _handled(topology, site).add(entry)
         _tell_senders(topology, site, chosen)
 
@@ -246,7 +264,6 @@ def _check_here(site: str, chosen: Sequence[Letter]) -> None:
 def _tell_senders(topology: Topology, site: str, chosen: Sequence[Letter]) -> None:
     """Take dead letters about which something was done out of what the site has told the senders.
     With its next one it tells them anew."""
-    done = {each.letter.event_id for each in chosen}
     tables = {each.letter.table for each in chosen if each.letter.side == "receiver"}
     trusts: dict[str, Callable[[str], StreamTrust]] = {}
     for stream in all_streams(topology):
@@ -256,11 +273,13 @@ def _tell_senders(topology: Topology, site: str, chosen: Sequence[Letter]) -> No
         try:
             if url not in trusts:
                 trusts[url] = receiving_trust(topology, site, url)
+            if not exists(url):
+                continue
             channel = open_channel(url, stream.sender.storage)
             told = StreamLog(channel, stream.name, trusts[url](stream.name))
-            before = told.refused(site)
-            if before is not None and (after := before.without(done)) != before:
-                told.put_refused(after)
+            if told.refused(site) is not None:
+                left = open_of(letters(topology, site, Chosen(stream.table.name)), stream.name)
+                told.put_refused(RefusedEvents.of_letters(site, stream.name, left, milliseconds()))
         except WanError as error:
             log.warning(
                 "%s: its sender is not told that something was done about dead letters: %s",

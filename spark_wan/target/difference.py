@@ -67,7 +67,9 @@ def difference(
         counts = F.count(F.lit(1)), F.count_if(_without_own_key(rows.keys))
         [[number, broken]] = found.agg(*counts).collect()
         if broken > 0:
-            raise TargetError(_several_rows(found, rows, location))
+            several = TargetError(_several_rows(found, rows, location))
+            several.passes = False
+            raise several
         yield found.drop(_ROWS), number
     finally:
         found.unpersist()

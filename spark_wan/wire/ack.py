@@ -11,8 +11,9 @@ A JSON object:
                                   site forwards the stream; 0: nothing is
 ``held``          int or null     the epoch at which the site holds the stream
 ``cause``         string or null  why it is held
-``since``         int             since when it is held, by the site's clock, in milliseconds since
-                                  1970 UTC; absent: it is not, or that is not known
+``since``         int             since when it is held, and ``passes`` is as it is, by the site's
+                                  clock, in milliseconds since 1970 UTC; absent: it is not, or
+                                  that is not known
 ``passes``        bool            the cause may pass though nobody does anything: the site retries;
                                   absent: false
 ``dead_letters``  int             events of the stream that the site could not apply, and keeps
@@ -121,7 +122,8 @@ class Ack:
         replaces; ``now``: milliseconds since 1970 UTC."""
         if self.held is None:
             return replace(self, since=None, passes=False)
-        since = before.since if before is not None and before.held is not None else None
+        same = before is not None and before.held is not None and before.passes == self.passes
+        since = before.since if same and before is not None else None
         return replace(self, since=now if since is None else since)
 
     def has(self, log_id: str, epoch: int) -> bool:

@@ -36,9 +36,10 @@ these streams end, an object, or null if they go on behind an end:
 ``point``    int     the version, or the time in milliseconds since 1970 UTC; of ``newest`` 0
 ===========  ======  ==============================================================================
 
-A clean has ``sender``, ``table``, ``generation``, ``by`` and ``at`` as a rule, and ``remote``: the
-site for which nothing is kept; null: all. It is done once the log of a stream has a manifest that
-knows its generation. An earlier version takes no notice, and drops nothing.
+A clean has ``sender``, ``table``, ``generation``, ``by`` and ``at`` as a rule, ``remote``, the site
+for which something is dropped (null: any), and ``sites``, a list of lists (stream, log ID, site,
+epoch): what the site has not acked through that epoch is dropped. So a clean that was done changes
+nothing. An earlier version takes no notice, and drops nothing.
 
 Of several rules that cover a stream, the last one counts; of none, nothing is wanted. So it is with
 ends and cleans. The newest entry says everything, so older ones may be gone. Its number is the
@@ -137,9 +138,17 @@ class Clean(Scoped):
     """That the streams of a scope go on without what waited."""
 
     remote: str | None
+    sites: tuple[tuple[str, str, str, int], ...]
+    """Stream, log ID and site, and through which epoch nothing is kept for it."""
     generation: int
     by: str
     at: int
+
+    def dropped(self, last: Manifest) -> dict[str, int]:
+        """Return the sites without which the log that ends with ``last`` is to go on, with the
+        epoch through which nothing is kept for them."""
+        log = last.stream, last.log_id
+        return {site: epoch for *of, site, epoch in self.sites if (*of,) == log}
 
 
 @dataclass(frozen=True)
@@ -150,19 +159,13 @@ class WantedEnd:
     """The number of the newest entry in the control log."""
     ending: Ending | None = None
     """The last request for an end, or for going on behind one; None: there was none."""
-    clean: Clean | None = None
-    """The last request to go on without what waits; None: there was none."""
+    cleans: tuple[Clean, ...] = ()
+    """The requests to go on without what waited."""
 
     @property
     def end(self) -> End | None:
         """Where it is to end; None: it goes on."""
         return self.ending.end if self.ending is not None else None
-
-    def must_clean(self, last: Manifest | None) -> bool:
-        """Whether the log that ends with ``last`` is to go on without what waits."""
-        return (
-            last is not None and self.clean is not None and (last.control < self.clean.generation)
-        )
 
     def has_ended(self, last: Manifest | None) -> bool:
         """Whether an operator has ended the log that ends with ``last``, and nobody has asked for
@@ -187,8 +190,8 @@ class Control:
 
     def wanted(self, sender: str, table: str, generation: int) -> WantedEnd:
         """Return what is wanted of a captured stream, beside a pause."""
-        scope = Scope(sender, table)
-        return WantedEnd(generation, self.end_of(sender, table), _last_of(self.cleans, scope))
+        cleans = tuple(each for each in self.cleans if each.scope.covers(Scope(sender, table)))
+        return WantedEnd(generation, self.end_of(sender, table), cleans)
 
     def pause_of(self, sender: str, table: str) -> Rule | None:
         """Return the rule that pauses a stream; None: it is not paused."""
@@ -217,15 +220,20 @@ class Control:
         capture: bool = False,
         end: End | None = None,
         has_ended: bool = False,
-        remote: str | None = None,
+        clean: Clean | None = None,
     ) -> Control:
         """Return the entry after this one, which another request leads to: of ``drain`` and
         ``stop``, with ``end``, which also resume what is paused. ``has_ended``: the logs of some of
-        these streams end by an earlier request. ``remote``: of a ``clean``, for which site."""
+        these streams end by an earlier request. ``clean``: of a ``clean``, what it drops."""
         asked = scope.sender, scope.table
-        if verb == CLEAN:
-            cleans = [each for each in self.cleans if not scope.covers(each.scope)]
-            cleans.append(Clean(*asked, remote, generation, by=by, at=at))
+        if clean is not None:
+            # What waits of an earlier one is in this one, too.
+            cleans = [
+                each
+                for each in self.cleans
+                if not (scope.covers(each.scope) and clean.remote in (None, each.remote))
+            ]
+            cleans.append(replace(clean, generation=generation, by=by, at=at))
             return replace(
                 self, verb=verb, sender=asked[0], table=asked[1], by=by, at=at, cleans=(*cleans,)
             )

@@ -1,12 +1,13 @@
 """Heartbeats: that a job is there. ``heartbeats/<sender>/<site>.json`` in the channel: of the job
-that sends through a sender, by the sender's own site, and of a site's receiver, for each sender
-that it receives from.
+that captures for a sender, by the sender's own site, and of a site's receiver, for each sender that
+it receives from. A receiver that forwards has one for each sender that it forwards through, too,
+``heartbeats/<sender>~/<site>.json``: the sender of the site may be another job.
 
 A JSON object. Times are by the job's clock, in milliseconds since 1970 UTC:
 
 ===========  ===========  =========================================================================
 ``version``  int          2
-``sender``   string       name of the sender in the topology
+``sender``   string       name of the sender in the topology; of a job that forwards with ``~``
 ``site``     string       the site of the job
 ``began``    int          when the job began
 ``every``    int          the next heartbeat comes within so many milliseconds; 0: or never, as of a
@@ -28,6 +29,11 @@ from spark_wan.wire.records import is_time, read_record, write_record
 
 MISSED = 3
 """A job that has missed so many heartbeats is silent."""
+
+
+def forwarding(sender: str) -> str:
+    """Return the name in heartbeats of a job that forwards through a sender."""
+    return f"{sender}~"
 
 
 @dataclass(frozen=True)

@@ -50,9 +50,10 @@ The line ``WANM <version> <CRC-32C of what follows, 8 hexadecimal digits>``, the
                                     sender knew; of an end, of the one that asked for it; absent: 0
 ``end``            bool             an operator has ended the stream here: nothing follows until
                                     somebody resumes it; absent: false
-``dropped``        object           of each site that was left behind because the queue was full:
-                                    the epoch through which no trim waits for its acks. It stays
-                                    until the site has acked that epoch; absent: none
+``dropped``        object           of each site that was left behind, because the queue was full or
+                                    somebody has asked for it (``spark-wan clean``): the epoch
+                                    through which no trim waits for its acks. It stays until the
+                                    site has acked that epoch; absent: none
 ``signature``      object           by the sender's site (:mod:`spark_wan.wire.signature`); absent:
                                     the site has no keys
 =================  ===============  ===============================================================

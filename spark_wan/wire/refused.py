@@ -28,7 +28,7 @@ unless ``requires`` lists them (:mod:`spark_wan.wire.records`).
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from spark_wan.errors import SigningKeyError, UntrustedError
@@ -41,7 +41,7 @@ MOST_EVENTS = 50
 MOST_BYTES = 64 * 1024
 """Size of a record, at most. Those of all streams and sites of a channel on Kafka are in memory."""
 MOST_CHARACTERS = 4_000
-"""Length of a row, at most."""
+"""Length of a row, at most, and of a key and a cause, which are cut."""
 
 _KIND = "refused"
 
@@ -64,8 +64,8 @@ class RefusedEvent:
             letter.event_id,
             letter.origin_version,
             operation=letter.operation,
-            key=letter.key,
-            cause=letter.cause,
+            key=None if letter.key is None else _cut(letter.key),
+            cause=_cut(letter.cause),
             row=letter.row if len(letter.row) <= MOST_CHARACTERS else None,
             at=letter.at,
         )
@@ -80,6 +80,10 @@ class RefusedEvent:
             cause=printable(self.cause),
             row=None if self.row is None else printable(self.row),
         )
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= MOST_CHARACTERS else f"{text[:MOST_CHARACTERS]} …"
 
 
 @dataclass(frozen=True)
@@ -103,11 +107,6 @@ class RefusedEvents:
         while len(record.encode()) > MOST_BYTES:
             record = replace(record, events=record.events[: len(record.events) // 2])
         return record
-
-    def without(self, event_ids: Collection[str]) -> RefusedEvents:
-        """Return the record without events about which something was done."""
-        kept = tuple(each for each in self.events if each.event_id not in event_ids)
-        return replace(self, events=kept, open=self.open - len(self.events) + len(kept))
 
     def encode(self) -> bytes:
         content = {"version": VERSION, **written_fields(self, signature=None)}

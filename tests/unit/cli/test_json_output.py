@@ -80,7 +80,7 @@ PRINTED: dict[str, list[Callable[[JsonOutput], None]]] = {
     "dead-letters list": [
         lambda out: out.letters([Letter(sample(DeadLetter), None)], Reported([], 0, []))
     ],
-    "dead-letters show": [lambda out: out.letter(Letter(sample(DeadLetter), None))],
+    "dead-letters show": [lambda out: out.letter([Letter(sample(DeadLetter), None)])],
     "dead-letters replay": [lambda out: out.replayed([Replay("t", BY, True, 1)], "seattle")],
     "dead-letters discard": [lambda out: out.discarded([])],
     "sync": [

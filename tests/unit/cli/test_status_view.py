@@ -245,7 +245,7 @@ def test_a_full_queue_is_shown_with_its_stream() -> None:
     full = replace(SENDER, queue_full="9 GB wait for denver", queue_full_since_ms=NOW - MINUTE)
     note, *_ = link(BEHIND, sender=full)
     assert note == f"    newark adds nothing since {since(MINUTE)} (1 min): 9 GB wait for denver"
-    held, *rest = link(BEHIND, sender=replace(full, held="9 GB wait for denver"))
+    held, *rest = link(BEHIND, sender=replace(full, held="9 GB wait for denver", held_as="held"))
     assert held == "    newark holds it: 9 GB wait for denver"
     assert not any("adds nothing" in line for line in rest)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -32,9 +33,9 @@ def backlog(topology: Topology, stream: str = ORDERS) -> None:
     ack(log, "seattle", 1, newest.log_id)
 
 
-def wanted(topology: Topology, table: str = "orders") -> Clean | None:
+def wanted(topology: Topology, table: str = "orders") -> tuple[Clean, ...]:
     keeper = ControlKeeper(topology, topology.site("newark"))
-    return keeper.wanted("east", table).clean
+    return keeper.wanted("east", table).cleans
 
 
 def test_b23_what_is_dropped_is_named_and_the_request_recorded(tmp_path: Path) -> None:
@@ -47,16 +48,21 @@ def test_b23_what_is_dropped_is_named_and_the_request_recorded(tmp_path: Path) -
     answer = clean(topology, "newark", table="orders")
     assert (answer.changed, answer.generation, answer.waiting) == (True, 1, (lost,))
     assert answer.streams == (ORDERS,)
-    found = wanted(topology)
-    assert found is not None and (found.generation, found.remote) == (1, None)
-    assert wanted(topology, "prices") is None
+    [found] = wanted(topology)
+    newest = log_of(topology).newest_manifest()
+    assert newest is not None
+    assert (found.generation, found.remote) == (1, None)
+    assert found.sites == ((ORDERS, newest.log_id, "seattle", 3),)
+    assert found.dropped(newest) == {"seattle": 3}
+    assert found.dropped(replace(newest, log_id="another")) == {}
+    assert wanted(topology, "prices") == ()
     pause(topology, "newark")
     resume(topology, "newark")
-    assert wanted(topology) == found
+    assert wanted(topology) == (found,)
     clean(topology, "newark", table="orders", remote="seattle")
-    again = wanted(topology)
-    assert again is not None and (again.generation, again.remote) == (4, "seattle")
-    assert len(control_of(topology)[1].cleans) == 1
+    assert [each.remote for each in wanted(topology)] == [None, "seattle"]
+    clean(topology, "newark", table="orders", remote="seattle")
+    assert [each.generation for each in wanted(topology)] == [1, 5]
     clean(topology, "newark")
     assert [each.table for each in control_of(topology)[1].cleans] == [None]
 
@@ -71,7 +77,7 @@ def test_where_nothing_waits_nothing_is_asked_for(tmp_path: Path) -> None:
     for remote in (None, "denver"):
         answer = clean(topology, "newark", remote=remote)
         assert (answer.changed, answer.generation, answer.waiting) == (False, 0, ())
-    assert wanted(topology) is None
+    assert wanted(topology) == ()
 
 
 def test_b76_what_sites_could_not_get_again_is_not_dropped(tmp_path: Path) -> None:
@@ -102,9 +108,12 @@ def test_entries_of_earlier_versions_have_none_and_those_without_look_the_same()
     """Fails when an earlier version cannot read an entry that cleans nothing."""
     plain = Control("pause", by="ann", at=1)
     assert b"cleans" not in plain.encode()
-    record = json.loads(Control(cleans=(Clean(None, None, None, 2, "ann", 5),)).encode())
+    record = json.loads(Control(cleans=(Clean(None, None, None, (), 2, "ann", 5),)).encode())
     assert record["cleans"] == [
-        {"sender": None, "table": None, "remote": None, "generation": 2, "by": "ann", "at": 5}
+        {
+            **{"sender": None, "table": None, "remote": None, "sites": []},
+            **{"generation": 2, "by": "ann", "at": 5},
+        }
     ]
     assert "requires" not in record
     assert Control.decode(plain.encode(), "here") == plain
@@ -140,12 +149,12 @@ def test_an_operator_is_asked_first(
     code, _, err = run()
     assert code == 1 and "Drop 10 events that wait?" in err and "add --yes" in err
     assert f"{ORDERS} -> seattle: epochs 2 to 3, 10 events" in err
-    assert wanted(topology) is None
+    assert wanted(topology) == ()
     code, out, _ = run("--yes", "--remote", "seattle")
     assert code == 0 and out.startswith(
         f"dropped, once the sender notices: {ORDERS} -> seattle: epochs 2 to 3, 10 events, "
     )
-    assert wanted(topology) is not None
+    assert len(wanted(topology)) == 1
     code, out, _ = run("--yes", "--output", "json")
     document = json.loads(out)
     assert (document["verb"], document["waiting"][0]["events"]) == ("clean", 10)

@@ -63,6 +63,17 @@ class LimitedSite(Site):
         """The size of what the channel has."""
         return sum(self.log.read(epoch).bytes for epoch in self.log.epochs())
 
+    def published(self) -> Manifest:
+        """Publish the next epoch; where sites are to be dropped for it, once the queue was full for
+        so long that they could have acked."""
+        try:
+            return super().published()
+        except QueueFullError:
+            if self.limits.policy != "drop_reader":
+                raise
+            self.clock.pass_seconds(ACK_TIMEOUT / 1000)
+            return super().published()
+
     def is_full(self) -> bool:
         try:
             self.round()
@@ -352,3 +363,53 @@ def test_orphans_are_swept_though_a_dropped_site_lacks_manifests() -> None:
     site.inner.now = lambda: time.time() + 60  # type: ignore[method-assign]
     assert Sweep(site.acks).run(0.0) == 1
     assert orphan not in [path for path, _ in site.inner.frames(STREAM)]
+
+
+def test_a_job_that_was_away_drops_nobody_before_sites_could_ack() -> None:
+    """Fails when a common outage over a weekend ends with copies of all tables; and when a queue
+    that stays full drops nobody, and no look finds out."""
+    limits = QueueLimits(age=600.0, policy="drop_reader")
+    site = LimitedSite(limits)
+    site.commits(3)
+    site.published()
+    site.clock.pass_seconds(100_000)
+    site.restart()
+    with pytest.raises(QueueFullError, match=r"no site is dropped yet\."):
+        site.round()
+    assert site.publisher.is_queue_full()
+    site.clock.pass_seconds(ACK_TIMEOUT / 1000 - 1)
+    assert site.publisher.is_queue_full()
+    site.clock.pass_seconds(1)
+    assert not site.publisher.is_queue_full()
+    assert Site.published(site).dropped == {"seattle": 1}
+
+
+def test_a_site_is_not_dropped_for_what_it_is_not_sent() -> None:
+    """Fails when a site that was added just now, and has acked nothing, goes before the one that
+    lags."""
+    site = LimitedSite(QueueLimits(bytes=3 * SIZE, policy="drop_reader"), "austin", "boston")
+    site.commits(5)
+    site.published()
+    site.ack("boston", 1)
+    site.restart(addressees=("austin", "boston", "newby"))
+    named = site.published()
+    assert "newby" in named.addressees
+    for epoch in (3, 4):
+        if site.published().dropped:
+            break
+        site.ack("boston", epoch)
+    while not (last := site.published()).dropped:
+        site.ack("boston", last.epoch)
+    assert set(last.dropped) == {"austin"}
+
+
+def test_a_new_site_is_named_though_the_queue_is_full() -> None:
+    """What has no events does not wait."""
+    site = LimitedSite(QueueLimits(bytes=1))
+    site.commits(3)
+    site.published()
+    assert site.is_full()
+    site.restart(addressees=("seattle", "tacoma"))
+    named = site.published()
+    assert (named.frames, named.addressees) == ((), ("seattle", "tacoma"))
+    assert site.is_full()

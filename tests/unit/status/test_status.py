@@ -538,6 +538,51 @@ def test_a_sender_that_was_killed_is_found_out_within_minutes(topology: Topology
     assert states(topology, at)["seattle"] == "up to date"  # of a later version
 
 
+def test_who_is_not_there_retries_nothing(topology: Topology) -> None:
+    """A job was stopped, or killed, while it retried. Fails when it looks as if it went on to, with
+    a cause that may have passed long ago."""
+    publish(topology, 1, events=1, size=1)
+    answer(topology, "seattle", 1)
+    answer(topology, "denver", 0, held=1, cause="full", since=900, passes=True)
+    beat(topology, "denver")
+    receiver_record(topology, "denver", next_within=3_600_000)
+    assert states(topology, 1_000)["denver"] == "retrying"
+    silent = 900 + 180_001
+    assert states(topology, silent)["denver"] == "late"
+    receiver_record(topology, "denver", stopped=950)
+    assert states(topology, 1_000)["denver"] == "late"
+    answer(topology, "denver", 0, held=1, cause="dropped", since=900)
+    assert states(topology, 1_000)["denver"] == "held"  # that has to be decided all the same
+    record(topology, held="slow", held_since=900, passes=True)
+    assert states(topology, 1_000)["seattle"] == "retrying"
+    record(topology, held="slow", held_since=900, passes=True, stopped=950)
+    assert states(topology, 1_000)["seattle"] == "stopped"
+    record(topology, held="slow", held_since=900, passes=True, next_within=1)
+    assert states(topology, 1_000)["seattle"] == "unknown"
+
+
+def test_a_sender_that_retries_does_not_hide_a_site_that_owes_an_ack(topology: Topology) -> None:
+    publish(topology, 1, events=1, size=1)
+    timeout = int(topology.sender("east").ack_timeout * 1000)
+    answer(topology, "seattle", 1)
+    record(topology, held="slow", held_since=900, passes=True)
+    late = 10_000 + timeout
+    assert states(topology, late) == {"seattle": "retrying", "denver": "no answer"}
+
+
+def test_another_job_with_the_same_heartbeats_hides_nobody(topology: Topology) -> None:
+    """Of another table, or one that forwards. Fails when a killed sender looks alive for ever."""
+    publish(topology, 1, events=1, size=1)
+    answer(topology, "seattle", 1)
+    record(topology, next_within=3_600_000)
+    later = 900 + 2 * 3_600_000
+    beat(topology, "newark", written=later)
+    assert states(topology, later)["seattle"] == "up to date"
+    assert states(topology, later + 1)["seattle"] == "unknown"
+    beat(topology, "newark", written=1_000, stopped=1_000)
+    assert states(topology, 1_000)["seattle"] == "unknown"  # it did not say so of the stream
+
+
 def test_what_may_pass_is_retried_until_it_has_failed(topology: Topology) -> None:
     """A link is as bad as the worse of its ends. Fails when a store that is slow for a moment looks
     like a decision that is waited for; and when it looks so for ever."""

@@ -22,6 +22,7 @@ from spark_wan.sync.letters import LONG_ROW, Chosen, discard, letters, replay, r
 from spark_wan.topology.model import Topology, copied_stream
 from spark_wan.topology.parsing import parse_topology
 from spark_wan.topology.signing import receiving_trust
+from spark_wan.units import milliseconds
 from spark_wan.wire.handled import Handled
 from spark_wan.wire.ledger import DeadLetter
 from spark_wan.wire.refused import RefusedEvents
@@ -183,6 +184,43 @@ def test_a_site_lists_what_others_could_not_apply_of_what_it_sends(topology: Top
     assert letters(topology, "newark") == []
 
 
+def test_a_channel_that_is_not_mounted_here_is_not_created(topology: Topology) -> None:
+    """Fails when an empty folder takes its place, and nobody notices that it is missing."""
+    write(topology, FIRST, tokens=("t1",))
+    found = reported(topology, "newark")
+    assert len(found.problems) == 1 and "is not there" in found.problems[0]
+    discard(topology, "seattle", letters(topology, "seattle"))
+    assert not (Path(topology.file).parent / "c").exists()
+
+
+def test_the_sender_lists_what_is_left_and_nothing_else(topology: Topology) -> None:
+    """Also of letters that were not in the record, and of other tables with the same event IDs.
+    Fails when what was handled is counted as open for ever, or what is open vanishes."""
+    (Path(topology.file).parent / "c").mkdir()
+    many = [replace(FIRST, event_id=f"e{n}", at=NOW + n) for n in range(80)]
+    twin = replace(FIRST, table="cities", stream="newark.east.cities", event_id="e3")
+    write(topology, *many, twin, tokens=("t1",))
+    tell(topology, *reversed(many))
+    assert reported(topology, "newark").more == 30
+    discard(topology, "seattle", letters(topology, "seattle", Chosen(table="cities")))
+    assert reported(topology, "newark").more == 30
+    discard(topology, "seattle", letters(topology, "seattle", Chosen(events=["e79"])))
+    found = reported(topology, "newark")
+    assert (found.more, len(found.letters)) == (29, 50)
+    assert found.letters[0].letter.event_id == "e78"
+    discard(topology, "seattle", letters(topology, "seattle"))
+    found = reported(topology, "newark")
+    assert (found.more, found.letters) == (0, [])
+
+
+def test_a_letter_that_has_a_later_time_than_the_clock_is_handled_too(topology: Topology) -> None:
+    """The clocks of the receiver and of who discards it differ."""
+    late = replace(FIRST, at=milliseconds() + 3_600_000)
+    write(topology, late, tokens=("t1",))
+    discard(topology, "seattle", letters(topology, "seattle"))
+    assert ids(topology) == []
+
+
 def test_what_cannot_be_told_is_said(topology: Topology) -> None:
     """And the rest is listed. Fails when one stream that cannot be read hides the others."""
     (Path(topology.file).parent / "c").mkdir()
@@ -216,7 +254,9 @@ def test_a_letter_is_discarded_though_its_sender_cannot_be_told(
     topology: Topology, caplog: pytest.LogCaptureFixture
 ) -> None:
     write(topology, FIRST, tokens=("t1",))
-    (Path(topology.file).parent / "c").write_text("no folder")
+    (Path(topology.file).parent / "c").mkdir()
+    newer = b'{"version":2,"requires":["more"]}'
+    put_refused(open_channel(topology.sender("east").channel), FIRST.stream, "seattle", newer)
     discard(topology, "seattle", letters(topology, "seattle"))
     assert ids(topology) == []
     assert "its sender is not told that something was done" in caplog.text
