@@ -15,7 +15,7 @@ state of it. ``read_status`` returns how far every stream is at every site, ``ch
 table with its copies, and ``undo`` takes back what some commits did. ``make_backup`` and
 ``adopt_backup`` carry a table by hand. ``pause`` and ``resume`` say when the sites take what
 another one sends, ``drain`` and ``stop_at`` where that ends. ``decide``, ``withdraw`` and
-``decisions`` answer what holds a stream.
+``decisions`` answer what holds a stream. ``preflight`` checks links before their jobs start.
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from spark_wan.delta.local_only import local_only
     from spark_wan.ledger.dead_letters import dead_letters
     from spark_wan.receiver.job import Receiver
+    from spark_wan.rehearsal.job import preflight
     from spark_wan.sender.job import Sender
     from spark_wan.status.check import check
     from spark_wan.status.reports import read_status
@@ -67,6 +68,7 @@ __all__ = [
     "local_only",
     "make_backup",
     "pause",
+    "preflight",
     "read_status",
     "register",
     "resume",
@@ -90,6 +92,7 @@ _LAZY = {
     "local_only": "spark_wan.delta.local_only",
     "make_backup": "spark_wan.backup.job",
     "pause": "spark_wan.control.verbs",
+    "preflight": "spark_wan.rehearsal.job",
     "read_status": "spark_wan.status.reports",
     "register": "spark_wan.datasource.format",
     "resume": "spark_wan.control.verbs",

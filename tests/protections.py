@@ -237,7 +237,7 @@ GUARDS = {
     [f46 checked]
     test_f46_ddl_while_an_epoch_waits_ends_equal_or_held[target-renamed]
     test_f46_ddl_while_an_epoch_waits_ends_equal_or_held[target-dropped-and-added]
-    SchemaEvolution.evolve
+    SchemaEvolution.planned
     - applied.check(existing, travelling, self.name, self.users)
     + pass
     """,
@@ -464,7 +464,7 @@ GUARDS = {
     [absent topic]
     test_a_topic_that_was_deleted_is_named_to_who_writes
     KafkaBroker._check_place
-    - self._can_be_read(topic, anew=True)
+    - self.is_there(topic, anew=True)
     + True
 
     [opening]

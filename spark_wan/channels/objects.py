@@ -23,7 +23,8 @@ from __future__ import annotations
 import re
 import uuid
 from abc import abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from typing import Literal, NamedTuple
 
 from spark_wan.channels.base import (
@@ -133,9 +134,35 @@ class ObjectChannel(Channel):
     # --- the channel ----------------------------------------------------------------------------
 
     def prepare(self) -> None:
+        if not self.create(MARKER_PATH, MARKER):
+            self._check_marker(self._marker)
+        # A directory that is readable but not writable fails here, not in the middle of an epoch.
+        self.probe()
+
+    def is_begun(self) -> bool:
+        def marker() -> bytes | None:
+            with suppress(FileNotFoundError):
+                return self._marker()
+            return None
+
+        return self._check_marker(marker)
+
+    def probe(self) -> None:
+        """Write and delete ``wan-writable``. Raises ChannelError when that is refused."""
+        self.put("wan-writable", b"")
+        self.delete(["wan-writable"])
+
+    def _marker(self) -> bytes:
+        return self.read(MARKER_PATH, MAX_RECORD_BYTES)
+
+    def _check_marker(self, read: Callable[[], bytes | None]) -> bool:
+        """Return whether there is a marker. Raises ChannelError for one that is not this
+        program's, or of another version."""
         try:
-            if not self.create(MARKER_PATH, MARKER):
-                check_marker(self.read(MARKER_PATH, MAX_RECORD_BYTES))
+            marker = read()
+            if marker is not None:
+                check_marker(marker)
+            return marker is not None
         except NewerRecordError as error:
             raise ChannelError(
                 f"channel {self.url}: it was {error}. Update spark_wan here."
@@ -151,9 +178,6 @@ class ObjectChannel(Channel):
                 "If spark_wan uses this channel, delete that file: it is written again. Otherwise "
                 "give the channel a place of its own."
             ) from error
-        # A directory that is readable but not writable fails here, not in the middle of an epoch.
-        self.put("wan-writable", b"")
-        self.delete(["wan-writable"])
 
     def put_frame(self, stream: str, attempt: str, index: int, data: bytes) -> str:
         path = f"frames/{stream}/{attempt}-{index:05d}.frame"
