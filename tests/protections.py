@@ -261,6 +261,19 @@ GUARDS = {
     - self.addressees
     + ()
     """,
+    "integration/test_preflight.py": """
+    [preflight creates nothing]
+    test_a_probe_leaves_nothing_behind_and_no_table_is_made
+    RehearsedTarget.create
+    - raise Rehearsed('the table would be created')
+    + super().create(epoch)
+
+    [preflight added columns]
+    test_what_holds_a_receiver_is_found_before[by the source]
+    RehearsedTarget._judged
+    - evolution.check_may_add(changes)
+    + pass
+    """,
     "integration/test_propagation.py": """
     [b01key]
     test_b01_a_key_change_is_a_destroy_and_a_create
@@ -2373,6 +2386,66 @@ GUARDS = {
     long_work
     - (begun.work, begun.stream, begun.site) != (work, stream, site)
     + (begun.work, begun.stream) != (work, stream)
+    """,
+    "unit/rehearsal/test_preflight_findings.py": """
+    [preflight of another site]
+    test_only_what_may_pass_is_unknown_of_another_site[error0-True-Verdict.FAILED]
+    failed
+    - out_of_reach and (not is_here)
+    + out_of_reach
+    """,
+    "unit/rehearsal/test_preflight_places.py": """
+    [preflight makes no folder]
+    test_a_state_that_is_not_there_is_not_made
+    test_a_channel_that_is_not_there_is_not_made
+    is_begun_place
+    - directory is None or directory.is_dir()
+    + True
+
+    [preflight without a probe]
+    test_a_channel_is_listed_and_not_written
+    _written
+    - not probe
+    + False
+
+    [preflight clock]
+    test_a_clock_that_is_a_minute_off_is_a_warning[75-Verdict.WARNING]
+    test_a_clock_that_is_a_minute_off_is_a_warning[-75-Verdict.WARNING]
+    _probed
+    - apart > MOST_CLOCK_MS
+    + False
+    """,
+    "unit/rehearsal/test_rehearsals.py": """
+    [preflight of all epochs]
+    test_all_epochs_that_a_sender_has_to_send_are_rehearsed
+    test_a_fault_behind_what_can_be_sent_is_found
+    start_of
+    - manifest.last_version >= newest
+    + True
+
+    [preflight of no more]
+    test_writers_that_commit_all_the_time_are_not_waited_for
+    start_of
+    - publisher.source.newest().version if epochs == 1 else newest
+    + publisher.source.newest().version
+
+    [preflight adds no epoch]
+    test_all_epochs_that_a_sender_has_to_send_are_rehearsed
+    UnwrittenLog.append
+    - self.appended = manifest
+    + super().append(manifest)
+
+    [preflight acks nothing]
+    test_what_holds_a_receiver_is_found_and_not_acked
+    UnwrittenAck._write
+    - 'Write nothing.'
+    + super()._write()
+
+    [preflight checkpoints nothing]
+    test_all_epochs_that_a_sender_has_to_send_are_rehearsed
+    UnwrittenCheckpoints.save
+    - self.saved[stream] = checkpoint
+    + self.there.save(stream, checkpoint)
     """,
     "unit/runtime/test_handle.py": """
     [b15 channels closed]
