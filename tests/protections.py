@@ -2389,7 +2389,7 @@ GUARDS = {
     """,
     "unit/rehearsal/test_preflight_findings.py": """
     [preflight of another site]
-    test_only_what_may_pass_is_unknown_of_another_site[error0-True-Verdict.FAILED]
+    test_only_what_may_pass_is_unknown_of_another_site[here]
     failed
     - out_of_reach and (not is_here)
     + out_of_reach
@@ -2409,8 +2409,8 @@ GUARDS = {
     + False
 
     [preflight clock]
-    test_a_clock_that_is_a_minute_off_is_a_warning[75-Verdict.WARNING]
-    test_a_clock_that_is_a_minute_off_is_a_warning[-75-Verdict.WARNING]
+    test_a_clock_that_is_a_minute_off_is_a_warning[ahead]
+    test_a_clock_that_is_a_minute_off_is_a_warning[behind]
     _probed
     - apart > MOST_CLOCK_MS
     + False

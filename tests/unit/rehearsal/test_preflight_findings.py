@@ -60,6 +60,7 @@ def test_a_link_is_as_good_as_the_worst_of_its_parts_which_others_may_share() ->
         (SourceError("no table"), False, Verdict.FAILED),
         (HistoryLostError("lost"), False, Verdict.FAILED),
     ],
+    ids=["here", "elsewhere", "needs a copy", "no table", "lost history"],
 )
 def test_only_what_may_pass_is_unknown_of_another_site(
     error: SourceError, is_here: bool, verdict: Verdict

@@ -148,6 +148,7 @@ def test_a_channel_of_another_version_or_program_has_failed(
 @pytest.mark.parametrize(
     ("ahead", "verdict"),
     [(0, Verdict.OK), (59, Verdict.OK), (75, Verdict.WARNING), (-75, Verdict.WARNING)],
+    ids=["equal", "a little", "ahead", "behind"],
 )
 def test_a_clock_that_is_a_minute_off_is_a_warning(ahead: float, verdict: Verdict) -> None:
     channel = open_channel(f"memory://{uuid.uuid4().hex}")
