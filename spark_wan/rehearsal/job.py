@@ -188,7 +188,7 @@ class _Checks:
     def _check_source(self, stream: Stream) -> Part:
         table, site = stream.table, self.topology.site(stream.sender.site)
         place = table.location(site.name)
-        findings = [*wanted_of(stream, self._control(site)[1]), *self._held_by_sender(stream)]
+        findings = [*wanted_of(stream, self._control(site)[1])]
         if stream.inbound is not None:
             findings = [ok("start", f"{site.name} forwards {stream.inbound.name}"), *findings]
         elif table.source == "sink":
@@ -201,6 +201,7 @@ class _Checks:
             findings = [unknown("start", text), *findings]
         else:
             findings = [*self._captured(stream, site), *findings]
+        findings += self._held_by_sender(stream, findings)
         return Part(SOURCE, stream.name, site.name, place, tuple(findings))
 
     def _captured(self, stream: Stream, site: Site) -> list[Finding]:
@@ -240,16 +241,21 @@ class _Checks:
                 self._schemas[table.name, site.name] = source.schema
             return [*begins, retention]
 
-        return self._guarded("start", table.name, is_here, found)
+        findings = self._guarded("start", table.name, is_here, found)
+        if not in_log:
+            text = "judged as if nothing had been sent: the channel cannot be read"
+            findings.append(unknown("start", text))
+        return findings
 
-    def _held_by_sender(self, stream: Stream) -> list[Finding]:
-        """Return why the sender held the stream when it ran last."""
+    def _held_by_sender(self, stream: Stream, found: Sequence[Finding]) -> list[Finding]:
+        """Return why the sender held the stream when it ran last, unless it was found again."""
         report = self._reports.get(stream.name)
-        if report is None or report.sender is None or report.sender.held is None:
+        sender = report.sender if report is not None else None
+        if sender is None or sender.held is None or sender.held_as not in (HELD, FAILED):
             return []
-        if report.sender.held_as not in (HELD, FAILED):
+        if any(sender.held in each.text for each in found):
             return []
-        return [warning("hold", f"{stream.name}: the sender held it last: {report.sender.held}")]
+        return [warning("hold", f"{stream.name}: the sender held it last: {sender.held}")]
 
     # --- targets
 
@@ -280,6 +286,11 @@ class _Checks:
             for each in self._streams
             if each.table.name == table.name and site.name in each.addressees
         ]
+        if not self.scope.is_here(site.name) and not is_begun_place(site.state):
+            text = (
+                f"not judged: the ledger of site {site.name} is not on this machine. Check there."
+            )
+            return [unknown("table", text)]
         session = CurrentSession(self.spark)
         tables = LedgerTables(session, site.state)
         ledger = Ledger(

@@ -354,10 +354,39 @@ def test_what_another_site_has_may_be_out_of_sight(spark: Any, tmp_path: Path) -
         TARGET: Verdict.UNKNOWN,
     }
     assert here.verdict is Verdict.UNKNOWN
+    # A table that can be seen is judged with the ledger of its site, or not at all.
+    make(spark, pair.path("orders", SEATTLE), PLAIN)
+    (finding,) = part(checked(spark, pair, site=NEWARK), TARGET, "orders").findings
+    assert finding.verdict is Verdict.UNKNOWN and "the ledger of site seattle" in finding.text
     shutil.rmtree(pair.path("orders", NEWARK))
     there = checked(spark, pair, site=SEATTLE)
     assert part(there, SOURCE, "orders").verdict is Verdict.UNKNOWN
     assert part(checked(spark, pair), SOURCE, "orders").verdict is Verdict.FAILED
+
+
+def test_a_channel_that_cannot_be_read_is_one_failure(spark: Any, tmp_path: Path) -> None:
+    pair = Pair.of(tmp_path / "wan", {"orders": {}})
+    make(spark, pair.path("orders", NEWARK), PLAIN)
+    (pair.folder / "channel-east").mkdir()
+    (pair.folder / "channel-east" / "wan-channel.json").write_text("hello")
+    found = checked(spark, pair, keys=False)
+    assert {each.kind: each.verdict for each in found.parts if each.kind != "state"} == {
+        "channel": Verdict.FAILED,
+        SOURCE: Verdict.UNKNOWN,
+        TARGET: Verdict.UNKNOWN,
+    }
+
+
+def test_what_a_job_has_held_is_told_once(spark: Any, tmp_path: Path) -> None:
+    pair = Pair.of(tmp_path / "wan", {"orders": FROM_0})
+    make(spark, pair.path("orders", NEWARK), (*PLAIN, "TRUNCATE TABLE {t}"))
+    assert "is a TRUNCATE" in str(sender_holds(spark, pair)["orders"])
+    one = part(checked(spark, pair, keys=False), SOURCE, "orders")
+    assert [each.check for each in one.findings] == ["start"]
+    spark_wan.decide(pair.topology, NEWARK, ["orders@2=skip"])
+    one = part(checked(spark, pair, keys=False), SOURCE, "orders")
+    assert one.verdict is Verdict.WARNING and one.findings[0].verdict is Verdict.OK
+    assert "the sender held it last" in one.findings[-1].text
 
 
 def test_a_probe_leaves_nothing_behind_and_no_table_is_made(spark: Any, wan: Sites) -> None:
