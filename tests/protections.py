@@ -269,7 +269,7 @@ GUARDS = {
     + super().create(epoch)
 
     [preflight added columns]
-    test_what_holds_a_receiver_is_found_before[by the source]
+    test_columns_that_delta_would_not_add_are_found_before
     RehearsedTarget._judged
     - evolution.check_may_add(changes)
     + pass
