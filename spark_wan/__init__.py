@@ -15,8 +15,8 @@ state of it. ``read_status`` returns how far every stream is at every site, ``ch
 table with its copies, and ``undo`` takes back what some commits did. ``make_backup`` and
 ``adopt_backup`` carry a table by hand. ``pause`` and ``resume`` say when the sites take what
 another one sends, ``drain`` and ``stop_at`` where that ends, and ``clean`` drops what waits.
-``decide``, ``withdraw`` and ``decisions`` answer what holds a stream. ``configure_logging`` has all
-of them log, as text or as lines of JSON.
+``decide``, ``withdraw`` and ``decisions`` answer what holds a stream. ``preflight`` checks links
+before their jobs start. ``configure_logging`` has all of them log, as text or as lines of JSON.
 """
 
 from __future__ import annotations
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from spark_wan.delta.local_only import local_only
     from spark_wan.ledger.dead_letters import dead_letters
     from spark_wan.receiver.job import Receiver
+    from spark_wan.rehearsal.job import preflight
     from spark_wan.sender.job import Sender
     from spark_wan.status.check import check
     from spark_wan.status.reports import read_status
@@ -71,6 +72,7 @@ __all__ = [
     "local_only",
     "make_backup",
     "pause",
+    "preflight",
     "read_status",
     "register",
     "resume",
@@ -95,6 +97,7 @@ _LAZY = {
     "local_only": "spark_wan.delta.local_only",
     "make_backup": "spark_wan.backup.job",
     "pause": "spark_wan.control.verbs",
+    "preflight": "spark_wan.rehearsal.job",
     "read_status": "spark_wan.status.reports",
     "register": "spark_wan.datasource.format",
     "resume": "spark_wan.control.verbs",

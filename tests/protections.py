@@ -237,7 +237,7 @@ GUARDS = {
     [f46 checked]
     test_f46_ddl_while_an_epoch_waits_ends_equal_or_held[target-renamed]
     test_f46_ddl_while_an_epoch_waits_ends_equal_or_held[target-dropped-and-added]
-    SchemaEvolution.evolve
+    SchemaEvolution.planned
     - applied.check(existing, travelling, self.name, self.users)
     + pass
     """,
@@ -260,6 +260,19 @@ GUARDS = {
     RangePlanner._lacking
     - self.addressees
     + ()
+    """,
+    "integration/test_preflight.py": """
+    [preflight creates nothing]
+    test_a_probe_leaves_nothing_behind_and_no_table_is_made
+    RehearsedTarget.create
+    - raise Rehearsed('the table would be created')
+    + super().create(epoch)
+
+    [preflight added columns]
+    test_columns_that_delta_would_not_add_are_found_before
+    RehearsedTarget._judged
+    - evolution.check_may_add(changes)
+    + pass
     """,
     "integration/test_propagation.py": """
     [b01key]
@@ -464,7 +477,7 @@ GUARDS = {
     [absent topic]
     test_a_topic_that_was_deleted_is_named_to_who_writes
     KafkaBroker._check_place
-    - self._can_be_read(topic, anew=True)
+    - self.is_there(topic, anew=True)
     + True
 
     [opening]
@@ -2380,6 +2393,66 @@ GUARDS = {
     - (begun.work, begun.stream, begun.site) != (work, stream, site)
     + (begun.work, begun.stream) != (work, stream)
     """,
+    "unit/rehearsal/test_preflight_findings.py": """
+    [preflight of another site]
+    test_only_what_may_pass_is_unknown_of_another_site[here]
+    failed
+    - out_of_reach and (not is_here)
+    + out_of_reach
+    """,
+    "unit/rehearsal/test_preflight_places.py": """
+    [preflight makes no folder]
+    test_a_state_that_is_not_there_is_not_made
+    test_a_channel_that_is_not_there_is_not_made
+    is_begun_place
+    - directory is None or directory.is_dir()
+    + True
+
+    [preflight without a probe]
+    test_a_channel_is_listed_and_not_written
+    _written
+    - not probe
+    + False
+
+    [preflight clock]
+    test_a_clock_that_is_a_minute_off_is_a_warning[ahead]
+    test_a_clock_that_is_a_minute_off_is_a_warning[behind]
+    _probed
+    - apart > MOST_CLOCK_MS
+    + False
+    """,
+    "unit/rehearsal/test_rehearsals.py": """
+    [preflight of all epochs]
+    test_all_epochs_that_a_sender_has_to_send_are_rehearsed
+    test_a_fault_behind_what_can_be_sent_is_found
+    start_of
+    - manifest.last_version >= newest
+    + True
+
+    [preflight of no more]
+    test_writers_that_commit_all_the_time_are_not_waited_for
+    start_of
+    - publisher.source.newest().version if epochs == 1 else newest
+    + publisher.source.newest().version
+
+    [preflight adds no epoch]
+    test_all_epochs_that_a_sender_has_to_send_are_rehearsed
+    UnwrittenLog.append
+    - self.appended = manifest
+    + super().append(manifest)
+
+    [preflight acks nothing]
+    test_what_holds_a_receiver_is_found_and_not_acked
+    UnwrittenAck._write
+    - 'Write nothing.'
+    + super()._write()
+
+    [preflight checkpoints nothing]
+    test_all_epochs_that_a_sender_has_to_send_are_rehearsed
+    UnwrittenCheckpoints.save
+    - self.saved[stream] = checkpoint
+    + self.there.save(stream, checkpoint)
+    """,
     "unit/runtime/test_handle.py": """
     [b15 channels closed]
     test_b15_channels_are_closed_when_the_last_job_of_the_process_has_stopped
@@ -3488,7 +3561,7 @@ GUARDS = {
     test_an_epoch_without_events_never_waits
     Publisher._publish
     - planned is not None and (not planned.quiet) and (self.queue is not None)
-    + self.queue is not None
+    + planned is not None and self.queue is not None
 
     [queue, before the capture]
     test_a_full_queue_leaves_nothing_behind_and_is_as_full_after_a_restart
@@ -3788,17 +3861,17 @@ GUARDS = {
 
     [f31 start]
     test_f31_a_job_starts_on_a_full_disk_because_its_trims_make_room
-    ObjectChannel._mark
+    ObjectChannel._create_marker
     - not is_disk_full(error)
     + True
 
     [f31 no marker]
     test_f31_a_job_starts_on_a_full_disk_because_its_trims_make_room
-    ObjectChannel._mark
+    ObjectChannel._create_marker
     - with suppress(FileNotFoundError):
     -     ...
     - raise
-    + return
+    + return False
 
     [f31 half a frame]
     test_f31_what_a_killed_process_has_left_of_a_frame_is_swept

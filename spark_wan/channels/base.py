@@ -101,6 +101,11 @@ class Channel(ABC):
         """Make the channel usable. Raises ChannelError when the place is not writable, is another
         program's, or holds a channel of another version."""
 
+    @abstractmethod
+    def is_begun(self) -> bool:
+        """Whether a job has prepared the channel before. Writes nothing. Raises ChannelError as
+        :meth:`prepare` does for a place that is another program's, or of another version."""
+
     def ensure_prepared(self, again: bool = False) -> None:
         """Call :meth:`prepare`, unless it has succeeded before. ``again``: in any case."""
         if again or not self._is_prepared:

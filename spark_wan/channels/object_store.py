@@ -55,7 +55,7 @@ def open_store(url: str, storage: Mapping[str, str] | None = None) -> Any:
     Raises ValueError, OSError or obstore's errors when the URL or an option of ``storage`` is
     invalid.
     """
-    directory = _directory(url)
+    directory = directory_of(url)
     if storage and (directory is not None or url.startswith("memory://")):
         raise ValueError(
             f"storage options {sorted(storage)} are for object stores; a directory takes none"
@@ -86,7 +86,7 @@ def check_storage(url: str, storage: Mapping[str, str]) -> None:
         pass
 
 
-def _directory(url: str) -> Path | None:
+def directory_of(url: str) -> Path | None:
     """Return the directory that a path or ``file://`` URL names; None for any other URL."""
     is_path = url.startswith("file://") or "://" not in url
     return Path(url.removeprefix("file://")) if is_path else None
@@ -123,7 +123,7 @@ class ObjectStoreChannel(ObjectChannel):
 
     @cached_property
     def _directory(self) -> Path | None:
-        return _directory(self.url)
+        return directory_of(self.url)
 
     def _check_place(self, path: str) -> None:
         """Raise OSError for a link in a directory, or on the way to it, and for what is no file.

@@ -23,7 +23,7 @@ from __future__ import annotations
 import re
 import uuid
 from abc import abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from typing import Literal, NamedTuple
 
@@ -135,8 +135,54 @@ class ObjectChannel(Channel):
     # --- the channel ----------------------------------------------------------------------------
 
     def prepare(self) -> None:
+        if not self._create_marker():
+            self._check_marker(self._marker)
+        # A directory that is readable but not writable fails here, not in the middle of an epoch.
+        self.probe()
+
+    def is_begun(self) -> bool:
+        def marker() -> bytes | None:
+            with suppress(FileNotFoundError):
+                return self._marker()
+            return None
+
+        return self._check_marker(marker)
+
+    def probe(self) -> None:
+        """Write and delete ``wan-writable``. Raises ChannelError when that is refused, unless a disk
+        is full."""
         try:
-            self._mark()
+            self.put("wan-writable", b"")
+        except ChannelError as error:
+            if not is_disk_full(error):
+                raise
+        self.delete(["wan-writable"])
+
+    def _create_marker(self) -> bool:
+        """Write the marker if there is none, and return whether this call did. Where a disk is full
+        that has one, this succeeds: a job that starts collects acks and trims, which makes room and
+        needs none."""
+        try:
+            return self.create(MARKER_PATH, MARKER)
+        except ChannelError as error:
+            if not is_disk_full(error):
+                raise
+            with suppress(FileNotFoundError):
+                self._marker()
+                return False
+            raise
+
+    def _marker(self) -> bytes:
+        return self.read(MARKER_PATH, MAX_RECORD_BYTES)
+
+    def _check_marker(self, read: Callable[[], bytes | None]) -> bool:
+        """Return whether there is a marker. Raises ChannelError for one that is not this
+        program's, or of another version."""
+        try:
+            marker = read()
+            if marker is not None:
+                check_marker(marker)
+            return marker is not None
         except NewerRecordError as error:
             raise ChannelError(
                 f"channel {self.url}: it was {error}. Update spark_wan here."
@@ -152,28 +198,6 @@ class ObjectChannel(Channel):
                 "If spark_wan uses this channel, delete that file: it is written again. Otherwise "
                 "give the channel a place of its own."
             ) from error
-        # A directory that is readable but not writable fails here, not in the middle of an epoch.
-        try:
-            self.put("wan-writable", b"")
-        except ChannelError as error:
-            if not is_disk_full(error):
-                raise
-        self.delete(["wan-writable"])
-
-    def _mark(self) -> None:
-        """Write the marker, or check the one that is there. Where a disk is full that has one, this
-        succeeds: a job that starts collects acks and trims, which makes room and needs none."""
-        try:
-            if self.create(MARKER_PATH, MARKER):
-                return
-        except ChannelError as error:
-            if not is_disk_full(error):
-                raise
-            with suppress(FileNotFoundError):
-                check_marker(self.read(MARKER_PATH, MAX_RECORD_BYTES))
-                return
-            raise
-        check_marker(self.read(MARKER_PATH, MAX_RECORD_BYTES))
 
     def put_frame(self, stream: str, attempt: str, index: int, data: bytes) -> str:
         path = f"frames/{stream}/{attempt}-{index:05d}.frame"

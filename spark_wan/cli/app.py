@@ -2,6 +2,7 @@
 
     spark-wan demo                                      run two or four sites here, with crashes
     spark-wan validate --config topology.yaml           check the topology, show what goes where
+    spark-wan preflight --config topology.yaml --site A check links before they start
     spark-wan topology --config topology.yaml           draw the topology, as text or as SVG
     spark-wan send     --config topology.yaml --site A  run the senders of a site
     spark-wan receive  --config topology.yaml --site B  run the receiver of a site
@@ -49,6 +50,7 @@ from spark_wan.cli.drawing import topology
 from spark_wan.cli.jobs import receive, send
 from spark_wan.cli.letters import app as dead_letters
 from spark_wan.cli.options import SUBMITTED
+from spark_wan.cli.preflight import preflight
 from spark_wan.cli.status import status, validate
 from spark_wan.cli.sync import sync
 from spark_wan.cli.undo import undo
@@ -63,6 +65,7 @@ COMMANDS = {
         receive,
         validate,
         topology,
+        preflight,
         status,
         check,
         pause,

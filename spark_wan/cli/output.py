@@ -30,6 +30,7 @@ from spark_wan.control.ends import StreamEnd
 from spark_wan.control.verbs import ControlAnswer, Waiting
 from spark_wan.drawing.graph import Graph
 from spark_wan.errors import WanError, install_command
+from spark_wan.rehearsal.findings import Part, Preflight, Verdict
 from spark_wan.runtime.progress import LONG, Progress
 from spark_wan.status.check import Problem
 from spark_wan.status.reports import ChannelReport
@@ -206,6 +207,9 @@ class JsonOutput:
                 ],
             }
         )
+
+    def preflight(self, found: Preflight) -> None:
+        self._print(_preflight_fields(found))
 
     def undone(self, done: Undone, dry_run: bool) -> None:
         self._print({**asdict(done), "dry_run": dry_run})
@@ -509,6 +513,25 @@ class TextOutput:
         for repair in repairs:
             self.console.print(Text(describe_repair(repair), "red" if repair.problem else ""))
 
+    def preflight(self, found: Preflight) -> None:
+        for part in found.parts:
+            of_site = f" at {part.site}" if part.site not in (None, part.name) else ""
+            place = f": {part.place}" if part.place != part.name else ""
+            self._verdict(part.verdict, f"{part.kind} {part.name}{of_site}{place}")
+            for each in part.findings:
+                self._verdict(each.verdict, f"  {each.check}: {each.text}")
+        self.console.print()
+        for link in found.links:
+            self._verdict(link.verdict, f"{link.stream} -> {link.site}")
+        counts = Counter(link.verdict.value for link in found.links)
+        told = ", ".join(f"{number} {verdict}" for verdict, number in sorted(counts.items()))
+        self.console.print(Text(f"{_count(found.links, 'link')}: {told}"))
+
+    def _verdict(self, verdict: Verdict, text: str) -> None:
+        style = {Verdict.FAILED: "red", Verdict.WARNING: "yellow", Verdict.UNKNOWN: "dim"}
+        line = Text(f"{verdict.value:<8} {text}", style.get(verdict, ""))
+        self.console.print(line, soft_wrap=True)
+
     def undone(self, done: Undone, dry_run: bool) -> None:
         self.console.print(Text(describe_undone(done, dry_run)))
         if done.examples:
@@ -679,6 +702,26 @@ def reporting_errors(
             raise
         out.error(WanError(f"this needs {error.name}: {install_command('spark')}"))
         raise typer.Exit(code) from None
+
+
+def _preflight_fields(found: Preflight) -> dict[str, Any]:
+    def fields(part: Part) -> dict[str, Any]:
+        findings = [{**asdict(each), "verdict": each.verdict.value} for each in part.findings]
+        return {**asdict(part), "verdict": part.verdict.value, "findings": findings}
+
+    place = {part: number for number, part in enumerate(found.parts)}
+    return {
+        "verdict": found.verdict.value,
+        "links": [
+            {
+                **{name: getattr(link, name) for name in ("stream", "table", "from_site", "site")},
+                "parts": [place[part] for part in link.parts],
+                "verdict": link.verdict.value,
+            }
+            for link in found.links
+        ],
+        "parts": [fields(part) for part in found.parts],
+    }
 
 
 def _backup_fields(made: Certificate, site: str, place: str) -> dict[str, Any]:

@@ -206,6 +206,8 @@ class Publisher:
     control: int = 0
     """The highest generation of the site's control log that a round has seen, in it or in the
     stream's log."""
+    gone_over: WanError | None = None
+    """Why the last round that planned an epoch went over what cannot be sent; None: it did not."""
     _ended: Manifest | None = None
     """The end of the log, if an operator has ended the stream there."""
     _end: EndPoint | None = None
@@ -364,11 +366,13 @@ class Publisher:
         is_known = was_settled and self._has_seen_all() and quiet.lasts()
         if is_known and not new_sites and self._end is None:
             return None
+        self.gone_over = None
         try:
             return (yield from self._publish(end, new_sites))
         except WanError as error:
             self._check_may_resync(error)
             manifest = self._resync(end)
+            self.gone_over = error
             logger.error(
                 "%s: %s Every site that lacks what came before version %d gets a copy of the table "
                 "instead.",

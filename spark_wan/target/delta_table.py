@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import KW_ONLY, dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
@@ -64,6 +64,7 @@ from spark_wan.wire.manifest import Manifest
 from spark_wan.wire.mark import LOCAL_ONLY, Mark
 
 log = message_log(__name__)
+T = TypeVar("T", bound="DeltaTarget")
 
 
 @dataclass
@@ -99,7 +100,7 @@ class DeltaTarget:
 
     @classmethod
     def at(
-        cls,
+        cls: type[T],
         session: CurrentSession,
         site: Site,
         table: Table,
@@ -107,7 +108,7 @@ class DeltaTarget:
         channel: Channel,
         ledger: LedgerTables,
         known_id: Callable[[], str | None] = lambda: None,
-    ) -> DeltaTarget:
+    ) -> T:
         """Return a table of the topology at a site."""
         return cls(
             session,

@@ -10,6 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 from spark_wan.apply.change import WriteConflict
 from spark_wan.delta.dataframes import schema_json
 from spark_wan.delta.errors import error_text
+from spark_wan.delta.schema import needs_column_mapping
 from spark_wan.delta.sql import quoted, sql_type
 from spark_wan.delta.tables import load
 from spark_wan.errors import SchemaError, remake_advice
@@ -46,27 +47,50 @@ class SchemaEvolution:
         """
         for _ in range(_ATTEMPTS):
             target = load(self.spark, self.location)
-            existing = schema_json(target)
-            applied.check(existing, travelling, self.name, self.users)
-            changes = reconcile(existing, travelling, self.name, self.users)
+            changes = self.planned(target, travelling, applied)
             if not changes:
                 return target
             self._alter(changes)
         raise WriteConflict("other writers keep changing its columns")
 
-    def _alter(self, changes: Changes) -> None:
-        table = self.name.sql_name
+    def planned(
+        self, target: DataFrame, travelling: SchemaJson, applied: AppliedColumns
+    ) -> Changes:
+        """Return what :meth:`evolve` would add and widen. Changes nothing, and raises as it does,
+        but for what Delta says of the columns that are added (:meth:`check_may_add`)."""
+        existing = schema_json(target)
+        applied.check(existing, travelling, self.name, self.users)
+        changes = reconcile(existing, travelling, self.name, self.users)
         if changes.widened:
             self._check_may_widen(changes.widened)
+        return changes
+
+    def check_may_add(self, changes: Changes) -> None:
+        """Raise SchemaError where Delta would refuse the columns that :meth:`evolve` adds."""
+        if not changes.added:
+            return
+        properties = table_properties(self.spark, self.name)
+        fields = {
+            "fields": [{"name": path[-1], "type": entry["type"]} for path, entry in changes.added]
+        }
+        missing = []
+        if needs_column_mapping(fields) and not properties.get("delta.columnMapping.mode"):
+            missing.append("DELTA_INVALID_CHARACTERS_IN_COLUMN_NAMES")
+        if "timestamp_ntz" in sql_type({"type": "struct", **fields}) and (
+            "delta.feature.timestampNtz" not in properties
+        ):
+            missing.append("feature(s): timestampNtz")
+        for sign in missing:
+            raise self._cannot_add(self._addition(changes), sign, _NEEDED[sign])
+
+    def _alter(self, changes: Changes) -> None:
+        table = self.name.sql_name
         statements = [
             f"ALTER TABLE {table} ALTER COLUMN {_sql_path(path)} TYPE {sql_type(wide)}"
             for path, _, wide in changes.widened
         ]
         if changes.added:
-            columns = ", ".join(
-                f"{_sql_path(path)} {sql_type(entry['type'])}" for path, entry in changes.added
-            )
-            statements.append(f"ALTER TABLE {table} ADD COLUMNS ({columns})")
+            statements.append(self._addition(changes))
         for statement in statements:
             try:
                 self.spark.sql(statement).collect()
@@ -75,15 +99,24 @@ class SchemaEvolution:
                     continue  # another receiver was faster: the next attempt finds what is left
                 for sign, properties in _NEEDED.items():
                     if sign in str(error):
-                        raise SchemaError(
-                            f"{self.name.table}: the table at site {self.name.site} cannot take "
-                            f"new columns as they are at the origin ({statement}: "
-                            f"{error_text(error)}). The stream is held. Run ALTER TABLE {table} "
-                            f"SET TBLPROPERTIES ({properties}), which readers and writers of the "
-                            "table must support, and the stream goes on; or "
-                            f"{remake_advice(self.users)}."
-                        ) from error
+                        cause = error_text(error)
+                        raise self._cannot_add(statement, cause, properties) from error
                 raise
+
+    def _addition(self, changes: Changes) -> str:
+        columns = ", ".join(
+            f"{_sql_path(path)} {sql_type(entry['type'])}" for path, entry in changes.added
+        )
+        return f"ALTER TABLE {self.name.sql_name} ADD COLUMNS ({columns})"
+
+    def _cannot_add(self, statement: str, cause: str, properties: str) -> SchemaError:
+        return SchemaError(
+            f"{self.name.table}: the table at site {self.name.site} cannot take new columns as "
+            f"they are at the origin ({statement}: {cause}). The stream is held. Run ALTER TABLE "
+            f"{self.name.sql_name} SET TBLPROPERTIES ({properties}), which readers and writers of "
+            "the table must support, and the stream goes on; or "
+            f"{remake_advice(self.users)}."
+        )
 
     def _check_may_widen(self, widened: Sequence[tuple[Path, str, str]]) -> None:
         """Check that the target's owner has enabled wider types, which all readers must support."""

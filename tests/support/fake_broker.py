@@ -124,6 +124,9 @@ class FakeBroker:
         self._there(topic, 0)
         return len(self.topics.partitions[topic])
 
+    def is_there(self, topic: str, anew: bool = False) -> bool:
+        return bool(self.topics.partitions.get(topic))
+
     def beginning(self, topic: str, partition: int) -> int:
         return self._there(topic, partition).beginning
 

@@ -21,6 +21,7 @@ from pages import names_in, section, table_rows
 
 import spark_wan
 from spark_wan.cli.app import COMMANDS, command_line
+from spark_wan.cli.output import JsonOutput
 from spark_wan.control.ends import StreamEnd
 from spark_wan.datasource.options import SinkOptions
 from spark_wan.demo.display import FourSitesSummary, JoiningSummary, TwoSitesSummary
@@ -28,6 +29,7 @@ from spark_wan.local.java import OLDEST_JAVA
 from spark_wan.messages import FIELDS, ROLES, JsonFormatter
 from spark_wan.messages import VERSION as MESSAGE_VERSION
 from spark_wan.receiver.stream import TableStatus
+from spark_wan.rehearsal.findings import CHECKS, LinkCheck, Part, Preflight, Verdict, ok
 from spark_wan.runtime.progress import Progress
 from spark_wan.sender.outbound_stream import StreamStatus
 from spark_wan.status.reports import (
@@ -240,6 +242,33 @@ def test_the_events_of_jobs_on_the_page_have_the_fields_of_their_status() -> Non
 def test_the_page_has_the_exit_codes_of_every_command() -> None:
     _, *rows = table_rows(section("monitoring.md", "Exit codes"))
     assert set().union(*(names_in(row[0]) for row in rows)) == {*COMMANDS, "dead-letters"}
+
+
+def test_the_json_of_a_preflight_on_the_page_is_what_is_printed(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    part = Part("state", "newark", "newark", "/newark", (ok("state", "it can be read"),))
+    link = LinkCheck("newark.east.orders", "orders", "newark", "seattle", (part,))
+    JsonOutput().preflight(Preflight((link,)))
+    content = json.loads(capsys.readouterr().out)
+    for heading, printed in (
+        ("The object of `preflight`", content),
+        ("A link of `preflight`", content["links"][0]),
+        ("A part", content["parts"][0]),
+    ):
+        head, *rows = table_rows(section("monitoring.md", heading))
+        assert head == ["field", "type", "meaning"]
+        assert [row[0] for row in rows] == [f"`{name}`" for name in printed], heading
+    rows = [*table_rows(section("monitoring.md", "A finding"))]
+    split = rows.index(["kind", "checks"])
+    assert [row[0] for row in rows[1:split]] == [
+        f"`{name}`" for name in content["parts"][0]["findings"][0]
+    ]
+    assert {
+        row[0].strip("`"): tuple(re.findall("`([^`]+)`", row[1])) for row in rows[split + 1 :]
+    } == (CHECKS)
+    verdicts = [row[0].strip("`") for row in table_rows(section("how-to.md", "Before you start"))]
+    assert verdicts[1:] == [each.value for each in Verdict]
 
 
 def test_the_service_files_on_the_page_are_what_they_are_for() -> None:

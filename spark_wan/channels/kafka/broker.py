@@ -76,6 +76,9 @@ class Broker(Protocol):
         """Return the number of partitions. It may be a minute old, unless it is asked for
         ``anew``: an administrator may have raised it."""
 
+    def is_there(self, topic: str, anew: bool = False) -> bool:
+        """Whether a topic is there. ``anew``: ask the brokers, and not what is known here."""
+
     def beginning(self, topic: str, partition: int) -> int:
         """Return the offset of the first record that is there, or would be."""
 

@@ -147,13 +147,13 @@ class KafkaBroker:
         end = time.monotonic() + CONNECT_TIMEOUT / 1000
         while True:
             described = self._described(admin, topics)
-            if len(described) == len(topics) and all(map(self._can_be_read, topics)):
+            if len(described) == len(topics) and all(map(self.is_there, topics)):
                 return described
             if time.monotonic() > end:
                 raise errors.UnknownTopicOrPartitionError(f"of {', '.join(topics)}")
             time.sleep(0.1)
 
-    def _can_be_read(self, topic: str, anew: bool = False) -> bool:
+    def is_there(self, topic: str, anew: bool = False) -> bool:
         try:
             return self.partitions(topic, anew) > 0
         except ChannelError as error:
@@ -310,7 +310,7 @@ class KafkaBroker:
             known = producer.partitions_for(topic)
         except errors.KafkaTimeoutError:
             with suppress(ChannelError):
-                if not self._can_be_read(topic, anew=True):
+                if not self.is_there(topic, anew=True):
                     raise errors.UnknownTopicOrPartitionError(topic) from None
             raise
         if partition not in known:

@@ -112,15 +112,27 @@ class Topics(Channel):
         self.broker.prepare({self.topic(part): each for part, each in topics.items()})
         self.log.check_topic()
         self._acks.check_topic()
-        if self.log.fresh(lambda seen: seen.has_state):
-            return
-        if self.broker.end(self.topic("log"), 0) == 0:
+        if not self._has_state():
             self._begin()
-        if not self.log.fresh(lambda seen: seen.has_state):
+            self._has_state()
+
+    def is_begun(self) -> bool:
+        topics = map(self.topic, ("frames", "log", "acks"))
+        return all(self.broker.is_there(each, anew=True) for each in topics) and self._has_state()
+
+    def _has_state(self) -> bool:
+        """Whether the log has its first record. Raises ChannelError if that is another
+        program's."""
+        if self.log.fresh(lambda seen: seen.has_state):
+            return True
+        if self.broker.end(self.topic("log"), 0) == 0:
+            return False
+        if not self.log.fresh(lambda seen: seen.has_state):  # another job may have begun it since
             raise ChannelError(
                 f"channel {self.url}: the topic {self.topic('log')} has records, and the first is "
                 "not spark_wan's. Give the channel a prefix of its own."
             )
+        return True
 
     def _begin(self) -> None:
         """Write the log's first record."""

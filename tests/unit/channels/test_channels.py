@@ -35,6 +35,13 @@ def append(channel: Channel, stream: str, *epochs: int, head: bool = True) -> No
             notes.put_head(channel, stream, epoch, data)
 
 
+def test_a_channel_is_begun_once_it_was_prepared(channel: Channel) -> None:
+    was_prepared = channel._is_prepared  # topics are
+    assert channel.is_begun() is was_prepared
+    channel.prepare()
+    assert channel.is_begun()
+
+
 def test_a_channel_can_be_prepared_repeatedly(channel: Channel) -> None:
     channel.prepare()
     channel.prepare()

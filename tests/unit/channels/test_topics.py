@@ -66,6 +66,20 @@ def opened(url: str, keep: int = 10**9, faults: random.Random | None = None) -> 
     return channel
 
 
+def test_topics_that_are_not_there_are_not_begun_and_not_made(url: str) -> None:
+    channel = FakeTopicChannel(url)
+    assert not channel.is_begun() and not any(clusters[url].partitions.values())
+    channel.prepare()
+    assert FakeTopicChannel(url).is_begun()
+
+
+def test_topics_of_another_program_are_refused_before_they_are_begun(url: str) -> None:
+    made = opened(url)
+    log_topic(made).records[0] = log_topic(made).records[0]._replace(value=b"hello")
+    with pytest.raises(ChannelError, match="the first is not spark_wan's"):
+        FakeTopicChannel(url).is_begun()
+
+
 def topics(channel: FakeTopicChannel) -> Topics:
     return clusters[channel.url]
 

@@ -22,6 +22,7 @@ from spark_wan.control.verbs import ControlAnswer, Waiting
 from spark_wan.demo.display import FourSitesSummary, JoiningSummary, TwoSitesSummary
 from spark_wan.drawing.graph import graph_of
 from spark_wan.errors import WanError
+from spark_wan.rehearsal.findings import Preflight
 from spark_wan.status.check import Level, Problem
 from spark_wan.sync.backup import Cut
 from spark_wan.sync.findings import Comparison
@@ -83,6 +84,7 @@ PRINTED: dict[str, list[Callable[[JsonOutput], None]]] = {
     "dead-letters show": [lambda out: out.letter([Letter(sample(DeadLetter), None)])],
     "dead-letters replay": [lambda out: out.replayed([Replay("t", BY, True, 1)], "seattle")],
     "dead-letters discard": [lambda out: out.discarded([])],
+    "preflight": [lambda out: out.preflight(Preflight(()))],
     "sync": [
         lambda out: out.copy_requested(BY),
         lambda out: out.copy_cancelled("t", "seattle", True),

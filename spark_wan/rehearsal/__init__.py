@@ -1,0 +1,1 @@
+"""What jobs would do, found out before they start: nothing is written."""
