@@ -149,8 +149,8 @@ class ObjectChannel(Channel):
         return self._check_marker(marker)
 
     def probe(self) -> None:
-        """Write and delete ``wan-writable``. Raises ChannelError when that is refused, unless a disk
-        is full."""
+        """Write and delete ``wan-writable``. Raises ChannelError when that is refused, unless the
+        disk is full."""
         try:
             self.put("wan-writable", b"")
         except ChannelError as error:

@@ -15,6 +15,7 @@ from spark_wan.errors import QueueFullError
 from spark_wan.log.notes import put_pause
 from spark_wan.log.progress import waited_through
 from spark_wan.sender.acks import AckManager, StreamState
+from spark_wan.sender.publish import QUIET_COMMITS
 from spark_wan.sender.queue import OutboundQueue
 from spark_wan.sender.sweep import Sweep
 from spark_wan.steps import run
@@ -181,6 +182,9 @@ def test_an_epoch_without_events_never_waits() -> None:
     site.restart()
     named = site.published()
     assert (named.addressees, named.frames) == (("seattle", "tacoma"), ())
+    for _ in range(QUIET_COMMITS):
+        site.source.add("OPTIMIZE", 0)
+    assert site.published().last_version == QUIET_COMMITS
 
 
 def test_epochs_without_events_fill_no_queue() -> None:
