@@ -2830,6 +2830,24 @@ GUARDS = {
     - self.since is None or letter.at is None or letter.at >= self.since
     + self.since is None or (letter.at is not None and letter.at >= self.since)
 
+    [keys, ranges have all]
+    unit/delta/test_key_list.py::test_the_ranges_have_all_keys
+    _ranges
+    - len(values) - 1
+    + len(values) - 2
+
+    [keys, order of values]
+    unit/delta/test_key_list.py::test_the_ranges_have_all_keys
+    _ranges
+    - sorted(by_value)
+    + sorted(by_value, key=str)
+
+    [keys, widest gaps]
+    unit/delta/test_key_list.py::test_a_long_list_has_ranges_between_the_widest_gaps
+    _ranges
+    - values[n - 1] - values[n]
+    + n
+
     [clean, what lacks it]
     unit/sender/test_clean.py::test_what_was_acked_when_the_sender_notices_is_not_dropped
     OutboundQueue.still_lacking

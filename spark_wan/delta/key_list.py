@@ -19,9 +19,12 @@ from typing import Any
 
 import pyarrow as pa
 
-from spark_wan.delta.sql import is_in, quoted
+from spark_wan.delta.sql import IN_LIST, is_in, quoted
 
 MAX_KEYS = 5_000
+"""Above that, a MERGE without a list takes less time."""
+MAX_RANGES = 32
+"""Number of ranges of a column's values, at most."""
 MAX_CHARACTERS = 128 * 1024
 """Maximum length of a condition. Delta records it in the commit."""
 
@@ -39,6 +42,9 @@ class KeyList:
     """Sorted, so that equal events give equal conditions."""
     unique: bool
     """No two events have the same key."""
+    ranges: tuple[tuple[tuple[str, str], ...], ...] = ()
+    """Of each column whose values make a long list, ranges that have all of them, as pairs of
+    literals; of others none."""
 
     @classmethod
     def of(
@@ -55,7 +61,12 @@ class KeyList:
             return None
         rows = list(zip(*(column for column in literals if column is not None), strict=True))
         keys = tuple(sorted(set(rows)))
-        listed = cls(tuple(columns), keys, unique=len(keys) == len(rows))
+        ranges = tuple(
+            _ranges(events.column(name), column)
+            for name, column in zip(columns, literals, strict=True)
+            if column is not None
+        )
+        listed = cls(tuple(columns), keys, unique=len(keys) == len(rows), ranges=ranges)
         return listed if len(listed.condition()) <= MAX_CHARACTERS else None
 
     def condition(self, table: str = "") -> str:
@@ -64,17 +75,42 @@ class KeyList:
         ``table``: an alias, and a dot. Files are skipped by the values of single columns, so these
         are listed as well as the whole keys.
 
+        A list of any length is a set, in which Spark looks up a row's value at once. By a long one,
+        Delta skips files only between its lowest and highest value, so ranges come on top.
+
         >>> KeyList(("a`b", "c"), (("1L", "'x'"), ("2L", "'x'")), True).condition("t.")
         "t.`a``b` IN (1L, 2L) AND t.`c` IN ('x') AND (t.`a``b`, t.`c`) IN ((1L, 'x'), (2L, 'x'))"
         """
         names = [f"{table}{quoted(name)}" for name in self.columns]
-        parts = [
-            is_in(name, sorted({key[place] for key in self.keys}, key=_by_value))
-            for place, name in enumerate(names)
-        ]
+        parts = []
+        for place, name in enumerate(names):
+            values = sorted({key[place] for key in self.keys}, key=_by_value)
+            ranges = self.ranges[place] if self.ranges else ()
+            parts.append(f"{name} IN ({', '.join(values)})" if ranges else is_in(name, values))
+            if ranges:
+                within = (f"{name} BETWEEN {low} AND {high}" for low, high in ranges)
+                parts.append(f"({' OR '.join(within)})")
         if len(names) > 1:
-            parts.append(is_in(f"({', '.join(names)})", [f"({', '.join(k)})" for k in self.keys]))
+            whole = ", ".join(f"({', '.join(key)})" for key in self.keys)
+            parts.append(f"({', '.join(names)}) IN ({whole})")
         return " AND ".join(parts)
+
+
+def _ranges(column: pa.ChunkedArray, literals: Sequence[str]) -> tuple[tuple[str, str], ...]:
+    """Return ranges that have all values of a column, if they make a long list: of numbers between
+    the widest gaps, of others equally many in each. Python orders the values as SQL does."""
+    by_value = dict(zip(column.to_pylist(), literals, strict=True))
+    if len(by_value) <= IN_LIST:
+        return ()
+    values = sorted(by_value)
+    if pa.types.is_integer(column.type):
+        widest = sorted(range(1, len(values)), key=lambda n: values[n - 1] - values[n])
+        starts = [0, *sorted(widest[: MAX_RANGES - 1])]
+    else:
+        starts = [*range(0, len(values), -(-len(values) // MAX_RANGES))]
+    ends = [*(start - 1 for start in starts[1:]), len(values) - 1]
+    pairs = zip(starts, ends, strict=True)
+    return tuple((by_value[values[first]], by_value[values[last]]) for first, last in pairs)
 
 
 def _by_value(literal: str) -> tuple[int, str]:

@@ -8,9 +8,11 @@ from typing import Any
 from spark_wan.topology.values import catalog_parts, is_path
 
 IN_LIST = 100
-"""Maximum length of an IN list. Parquet's reader gets a list as nested comparisons, up to
-``spark.sql.parquet.pushdown.inFilterThreshold`` values. With a thousand of them, a task that reads
-them overflows its stack, which ends the executor: in local mode, the whole session."""
+"""Maximum length of an IN list of which Parquet's reader gets the values, and of those that
+:func:`is_in` makes. It gets them as nested comparisons, up to
+``spark.sql.parquet.pushdown.inFilterThreshold`` values, and of a longer list the bounds. With a
+thousand of them, a task that reads them overflows its stack, which ends the executor: in local
+mode, the whole session."""
 
 
 def quoted(name: str) -> str:

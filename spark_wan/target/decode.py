@@ -20,8 +20,9 @@ from spark_wan.wire.frame import MAX_FRAME_BYTES
 
 RESERVED = (StructField(OP, ByteType()), StructField(VERSION, LongType()))
 """The columns that all events have beside those of their table."""
+SMALL_EVENTS = 50_000
 SMALL_BYTES = 2 * 2**20
-"""Maximum bytes of the frames of a small apply, which the driver decodes."""
+"""Maximum number of events of a small apply, which the driver decodes, and bytes of its frames."""
 
 
 @dataclass(frozen=True)
@@ -37,18 +38,19 @@ class FrameDecoder:
     max_frame_bytes: int = MAX_FRAME_BYTES
 
     def frame(self, spark: SparkSession) -> tuple[DataFrame, KeyList | None]:
-        """Return the events, and their keys if the apply is small.
+        """Return the events, and their keys if they are few.
 
-        Tasks decode the frames, unless the apply is small: the driver then has to know the keys,
-        and a job that decodes them again takes longer than the decoding.
+        Tasks decode the frames, unless the apply is small: a job with Python takes longer than the
+        decoding. With few events, the driver has to know the keys, too.
         """
-        if not self.is_small:
+        nested = any(pa.types.is_nested(kind) for kind in self._task.schema.types)
+        if not self.is_small or (nested and self._events > MAX_KEYS):
             return self._by_tasks(spark), None
         (refs,) = pa.Table.from_pylist(self._refs()).combine_chunks().to_batches()
         events = pa.Table.from_batches(self._task([refs]), schema=self._task.schema)
         chars = char_lengths(self.change.newest.schema)
         key_list = KeyList.of(events, self._keys, chars)
-        if any(pa.types.is_nested(kind) for kind in events.schema.types):
+        if nested:
             # createDataFrame takes apart and rebuilds nested values; a task's result stays as is.
             return self._by_tasks(spark), key_list
         # Spark would write a file per core.
@@ -56,11 +58,12 @@ class FrameDecoder:
 
     @property
     def is_small(self) -> bool:
-        manifests = [epoch.manifest for epoch in self.change.epochs]
-        return (
-            0 < sum(manifest.rows for manifest in manifests) <= MAX_KEYS
-            and sum(manifest.bytes for manifest in manifests) <= SMALL_BYTES
-        )
+        size = sum(epoch.manifest.bytes for epoch in self.change.epochs)
+        return 0 < self._events <= SMALL_EVENTS and size <= SMALL_BYTES
+
+    @property
+    def _events(self) -> int:
+        return sum(epoch.manifest.rows for epoch in self.change.epochs)
 
     @property
     def _keys(self) -> tuple[str, ...]:

@@ -12,6 +12,7 @@ import pytest
 
 from spark_wan.delta import key_list
 from spark_wan.delta.key_list import KeyList
+from spark_wan.delta.sql import IN_LIST
 
 
 def listed(values: list[Any], kind: pa.DataType) -> str | None:
@@ -80,15 +81,67 @@ def test_whole_keys_are_listed_beside_the_values_of_each_column() -> None:
     )
 
 
-def test_lists_are_short_and_each_has_similar_values() -> None:
-    """A reader skips a file by the lowest and highest value of each list. Fails when keys are in
-    the order of text: then 1,000 stands beside 100."""
-    keys = KeyList.of(pa.table({"k": range(250)}), ["k"])
+def ranges_of(condition: str) -> list[tuple[str, str]]:
+    return re.findall(r"`k` BETWEEN (.+?) AND (.+?)(?: OR|\))", condition)
+
+
+def test_a_long_list_has_ranges_between_the_widest_gaps() -> None:
+    """A reader skips a file that is in no range. Fails when one range has all: then nearly every
+    file is read; and when numbers are in the order of text."""
+    near = [base + n for base in (-5_000_000, -9, 100, 1_000_000) for n in range(50)]
+    condition = listed(near, pa.int64())
+    assert condition is not None and condition.count(" IN (") == 1
+    found = [(int(low[:-1]), int(high[:-1])) for low, high in ranges_of(condition)]
+    assert len(found) == key_list.MAX_RANGES == len(set(found))
+    bounds = [bound for pair in found for bound in pair]
+    assert bounds == sorted(bounds)
+    for first, last in ((-5_000_000, -4_999_951), (-9, 40), (100, 149), (1_000_000, 1_000_049)):
+        inside = [pair for pair in found if first <= pair[0] and pair[1] <= last]
+        assert (min(inside)[0], max(inside)[1]) == (first, last)
+
+
+@pytest.mark.parametrize(
+    ("kind", "values"),
+    [
+        (pa.int8(), range(-128, 127)),
+        (
+            pa.string(),
+            [chr(n) + text for n in (39, 65, 97, 233, 0x1F6B2) for text in "azAZ'\\" * 5],
+        ),
+        (pa.string(), [f"customer-{n}" for n in range(150)]),
+        (pa.binary(), [bytes([n, 255 - n]) for n in range(256)]),
+        (pa.date32(), [datetime.date(1900, 1, 1 + n % 28) for n in range(28)] * 5),
+        (pa.date32(), [datetime.date(1900 + n, 1, 1) for n in range(150)]),
+        (pa.decimal128(7, 2), [Decimal(n) / 10 for n in range(-75, 75)]),
+    ],
+)
+def test_the_ranges_have_all_keys(kind: pa.DataType, values: Any) -> None:
+    """Each key is in one, by the order of values, not of literals. Fails when a key is in none: its
+    row would stay as it was."""
+    distinct = sorted(set(values))
+    keys = KeyList.of(pa.table({"k": pa.array(list(values), kind)}), ["k"])
     assert keys is not None
-    lists = re.findall(r"`k` IN \(([^)]*)\)", keys.condition())
-    assert keys.condition() == f"({' OR '.join(f'`k` IN ({each})' for each in lists)})"
-    numbers = [[int(value[:-1]) for value in each.split(", ")] for each in lists]
-    assert [(min(each), max(each)) for each in numbers] == [(0, 99), (100, 199), (200, 249)]
+    (ranges,) = keys.ranges
+    if len(distinct) <= IN_LIST:
+        assert ranges == () and keys.condition().count(" IN (") == 1
+        return
+    literals = {listed([value], kind)[8:-1]: value for value in distinct}  # type: ignore[index]
+    covered = [
+        value
+        for low, high in ranges
+        for value in distinct
+        if literals[low] <= value <= literals[high]
+    ]
+    assert covered == distinct
+
+
+def test_long_lists_of_whole_keys_are_one_list() -> None:
+    count = range(IN_LIST + 1)
+    keys = KeyList.of(pa.table({"a": count, "b": [str(n) for n in count]}), ["a", "b"])
+    assert keys is not None
+    condition = keys.condition()
+    assert condition.count(" IN (") == 3 and "(`a`, `b`) IN ((0L, '0'), " in condition
+    assert condition.count("`b` BETWEEN") > 1
 
 
 def test_events_of_one_key_are_not_unique() -> None:
