@@ -6483,16 +6483,10 @@ GUARDS = {
     + True
 
     [short lists]
-    test_lists_are_short_and_each_has_similar_values
+    test_lists_of_ids_are_short
     is_in
     - range(0, len(literals), IN_LIST)
     + range(1)
-
-    [lists by value]
-    test_lists_are_short_and_each_has_similar_values
-    _by_value
-    - literal[0] in '-0123456789'
-    + False
 
     [listed dates]
     test_keys_whose_files_cannot_be_skipped_exactly_are_not_listed[old date]

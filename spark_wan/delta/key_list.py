@@ -19,7 +19,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from spark_wan.delta.sql import IN_LIST, is_in, quoted
+from spark_wan.delta.sql import IN_LIST, quoted
 
 MAX_KEYS = 5_000
 """Above that, a MERGE without a list takes less time."""
@@ -84,9 +84,9 @@ class KeyList:
         names = [f"{table}{quoted(name)}" for name in self.columns]
         parts = []
         for place, name in enumerate(names):
-            values = sorted({key[place] for key in self.keys}, key=_by_value)
+            values = sorted({key[place] for key in self.keys})
+            parts.append(f"{name} IN ({', '.join(values)})")
             ranges = self.ranges[place] if self.ranges else ()
-            parts.append(f"{name} IN ({', '.join(values)})" if ranges else is_in(name, values))
             if ranges:
                 within = (f"{name} BETWEEN {low} AND {high}" for low, high in ranges)
                 parts.append(f"({' OR '.join(within)})")
@@ -111,11 +111,6 @@ def _ranges(column: pa.ChunkedArray, literals: Sequence[str]) -> tuple[tuple[str
     ends = [*(start - 1 for start in starts[1:]), len(values) - 1]
     pairs = zip(starts, ends, strict=True)
     return tuple((by_value[values[first]], by_value[values[last]]) for first, last in pairs)
-
-
-def _by_value(literal: str) -> tuple[int, str]:
-    """Order literals so that neighbours have similar values."""
-    return (len(literal) if literal[0] in "-0123456789" else 0), literal
 
 
 def _literals(column: pa.ChunkedArray) -> list[str] | None:

@@ -12,7 +12,7 @@ import pytest
 
 from spark_wan.delta import key_list
 from spark_wan.delta.key_list import KeyList
-from spark_wan.delta.sql import IN_LIST
+from spark_wan.delta.sql import IN_LIST, is_in
 
 
 def listed(values: list[Any], kind: pa.DataType) -> str | None:
@@ -21,7 +21,7 @@ def listed(values: list[Any], kind: pa.DataType) -> str | None:
 
 
 LISTED: dict[str, tuple[pa.DataType, list[Any], str]] = {
-    "tinyint": (pa.int8(), [-128, 127], "127Y, -128Y"),
+    "tinyint": (pa.int8(), [-128, 127], "-128Y, 127Y"),
     "smallint": (pa.int16(), [-32768], "-32768S"),
     "int": (pa.int32(), [2**31 - 1], "2147483647"),
     "bigint": (pa.int64(), [-(2**63)], "-9223372036854775808L"),
@@ -133,6 +133,15 @@ def test_the_ranges_have_all_keys(kind: pa.DataType, values: Any) -> None:
         if literals[low] <= value <= literals[high]
     ]
     assert covered == distinct
+
+
+def test_lists_of_ids_are_short() -> None:
+    """Where they are not keys. A reader skips a file by the lowest and highest value of each. Fails
+    when one list has all."""
+    condition = is_in("`k`", [str(n) for n in range(250)])
+    lists = re.findall(r"`k` IN \(([^)]*)\)", condition)
+    assert condition == f"({' OR '.join(f'`k` IN ({each})' for each in lists)})"
+    assert [len(each.split(", ")) for each in lists] == [IN_LIST, IN_LIST, 50]
 
 
 def test_long_lists_of_whole_keys_are_one_list() -> None:
