@@ -3636,6 +3636,12 @@ GUARDS = {
     - self.acks.clock() - self._full_since < self.acks.ack_timeout
     + False
 
+    [drop, runs that end]
+    test_a_run_that_ends_drops_by_what_the_run_before_has_found
+    OutboundQueue._said_before
+    - record.queue_full_since if record is not None else None
+    + None
+
     [drop, looked at again]
     test_a_job_that_was_away_drops_nobody_before_sites_could_ack
     OutboundQueue.is_full

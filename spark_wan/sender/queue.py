@@ -19,7 +19,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from spark_wan.errors import NEW_SITE, QueueFullError
+from spark_wan.errors import NEW_SITE, ChannelError, QueueFullError
+from spark_wan.log.notes import sender_record
 from spark_wan.log.progress import acked_through, waited_through
 from spark_wan.messages import message_log
 from spark_wan.sender.acks import AckManager
@@ -63,7 +64,7 @@ class OutboundQueue:
     _last: Manifest | None = None
     """That newest one."""
     _full_since: int | None = None
-    """Since when this job has found it full; None: it was not."""
+    """Since when it was found full, by this job or the one before; None: it was not."""
 
     def check(self, last: Manifest | None) -> Mapping[str, int]:
         """Check that an epoch with events may follow ``last``, the newest manifest.
@@ -138,9 +139,20 @@ class OutboundQueue:
         lowest = min(through.values(), default=last.epoch)
         self._epochs = {n: each for n, each in self._epochs.items() if n > lowest}
         is_full = self._exceed(self._waiting(through))
-        if not is_full or self._full_since is None:
-            self._full_since = self.acks.clock() if is_full else None
+        if not is_full:
+            self._full_since = None
+        elif self._full_since is None:
+            self._full_since = self._said_before() or self.acks.clock()
         return through if is_full else None
+
+    def _said_before(self) -> int | None:
+        """Return since when the queue is full by the sender's record: of a run with
+        ``--available-now``, the one before it has found that out."""
+        try:
+            record = sender_record(self.acks.log.channel, self.acks.log.stream)
+        except ChannelError:
+            return None
+        return record.queue_full_since if record is not None else None
 
     def _waiting(self, through: Mapping[str, int]) -> list[_Epoch]:
         """Return the epochs that some site lacks."""

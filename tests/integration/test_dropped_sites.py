@@ -5,8 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
 from sites import SEATTLE, Sites
 
+from spark_wan.errors import StreamsHeldError
 from spark_wan.status.reports import SiteReport, read_status
 
 TABLES = ("orders", "readings")
@@ -27,13 +29,17 @@ def reported(sites: Sites, table: str) -> SiteReport:
 def test_a_site_that_was_dropped_gets_a_copy_and_goes_on(spark: Any, tmp_path: Path) -> None:
     """It asks by itself, and says why. Rows that were deleted meanwhile vanish. Fails when it goes
     on with a gap, when nobody gives it what it lacks, or when it is dropped for good."""
-    sites = Sites.make(tmp_path, max_queue_bytes=1, on_queue_limit="drop_reader")
+    limits = {"max_queue_bytes": 1, "on_queue_limit": "drop_reader", "ack_timeout": "100ms"}
+    sites = Sites.make(tmp_path, **limits)
     sites.set_site(SEATTLE, sync="auto")
     sites.change(10)
     sites.replicate(spark)
-    for start in (30, 50):
-        sites.change(start)
+    sites.change(30)
+    sites.send(spark)
+    sites.change(50)
+    with pytest.raises(StreamsHeldError, match="no site is dropped yet"):
         sites.send(spark)
+    sites.send(spark)  # the run before it has found the queue full
     before = {table: dropped(sites, table)[SEATTLE] for table in TABLES}
     for table in TABLES:
         assert sites.acked(table) < before[table]

@@ -12,7 +12,7 @@ from fakes import STREAM, ack
 from publishing import Site
 
 from spark_wan.errors import QueueFullError
-from spark_wan.log.notes import put_pause
+from spark_wan.log.notes import put_pause, put_sender_record
 from spark_wan.log.progress import waited_through
 from spark_wan.sender.acks import AckManager, StreamState
 from spark_wan.sender.publish import QUIET_COMMITS
@@ -24,6 +24,7 @@ from spark_wan.topology.model import QueueLimits
 from spark_wan.units import format_bytes
 from spark_wan.wire.head import Pause
 from spark_wan.wire.manifest import Manifest
+from spark_wan.wire.sender_record import SenderRecord
 
 ACK_TIMEOUT = 60_000
 
@@ -417,3 +418,17 @@ def test_a_new_site_is_named_though_the_queue_is_full() -> None:
     named = site.published()
     assert (named.frames, named.addressees) == ((), ("seattle", "tacoma"))
     assert site.is_full()
+
+
+def test_a_run_that_ends_drops_by_what_the_run_before_has_found() -> None:
+    """Fails when senders with --available-now never drop anybody, or a job that was away does so
+    at once."""
+    site = LimitedSite(QueueLimits(bytes=SIZE, policy="drop_reader"))
+    site.commits(3)
+    site.published()
+    now = site.clock()
+    record = SenderRecord(STREAM, now, now, queue_full="full", queue_full_since=now)
+    put_sender_record(site.log.channel, record)
+    site.clock.pass_seconds(ACK_TIMEOUT / 1000)
+    site.restart()
+    assert Site.published(site).dropped == {"seattle": 1}
