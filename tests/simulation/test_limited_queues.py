@@ -40,7 +40,7 @@ def begun_anew(patch: pytest.MonkeyPatch) -> None:
 
     def take_up(queue: OutboundQueue, last: Manifest) -> None:
         with pytest.MonkeyPatch.context() as inner:
-            inner.setattr(queue.acks.log, "epochs", lambda: [])
+            inner.setattr(queue.acks.log, "epochs", lambda *_: [])
             real(queue, last)
 
     patch.setattr(OutboundQueue, "_take_up", take_up)
