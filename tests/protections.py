@@ -2887,7 +2887,7 @@ GUARDS = {
     [clean, nothing waits]
     unit/control/test_clean_verb.py::test_where_nothing_waits_nothing_is_asked_for
     clean
-    - not lost
+    - not shown
     + False
 
     [clean, kept by later requests]
@@ -2901,6 +2901,18 @@ GUARDS = {
     _check_captured
     - any((each.captured for each in streams))
     + True
+
+    [clean, what was shown]
+    unit/control/test_clean_verb.py::test_what_comes_while_an_operator_reads_the_question_is_not_dropped
+    clean
+    - shown is None
+    + True
+
+    [clean, behind what was dropped]
+    unit/control/test_clean_verb.py::test_what_a_site_was_dropped_for_is_not_named_again
+    waiting
+    - each.dropped or 0
+    + 0
 
     [clean, asked first]
     unit/control/test_clean_verb.py::test_an_operator_is_asked_first

@@ -164,7 +164,7 @@ def clean(
                 "the table as it is then, if its `sync` and `auto_init` let it; until it has it, "
                 "it takes nothing. The changes between are lost.",
             )
-        out.controlled(verbs.clean(topology, site, **which, remote=remote))
+        out.controlled(verbs.clean(topology, site, **which, remote=remote, shown=found))
 
 
 def _version_or_time(text: str) -> int | datetime:

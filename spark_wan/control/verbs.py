@@ -44,9 +44,10 @@ class Waiting:
     """What waits for a site in a stream."""
 
     stream: str
+    log_id: str
     site: str
     first: int
-    """The first epoch that the site has not acked."""
+    """The first epoch that the site has not acked, and for which it was not dropped."""
     last: int
     events: int
     bytes: int
@@ -209,10 +210,11 @@ def waiting(
 ) -> tuple[Waiting, ...]:
     """Return what waits for other sites of the tables that a site captures: what :func:`clean`
     drops. The arguments and errors are those of :func:`clean`."""
-    captured = [each for each in _streams(topology, site, Scope(sender, table)) if each.captured]
+    streams = _streams(topology, site, Scope(sender, table))
+    _check_captured(CLEAN, site, streams)
     if remote is not None:
         topology.site(remote)
-    names = {each.stream for each in captured}
+    names = {each.stream for each in streams if each.captured}
     found = []
     for channel in StatusReader(topology, site).read():
         problem = channel.problem
@@ -224,9 +226,10 @@ def waiting(
             found += [
                 Waiting(
                     stream.stream,
+                    stream.log_id,
                     each.site,
-                    each.acked + 1,
-                    stream.epoch,
+                    first=max(each.acked, each.dropped or 0) + 1,
+                    last=stream.epoch,
                     events=each.backlog_events,
                     bytes=each.backlog_bytes,
                 )
@@ -243,6 +246,7 @@ def clean(
     sender: str | None = None,
     table: str | None = None,
     remote: str | None = None,
+    shown: Sequence[Waiting] | None = None,
 ) -> ControlAnswer:
     """Have the senders of a site drop what waits for other sites, of the tables that it captures.
     Such a site finds a gap, and gets a copy of the table in place of what was dropped, if its
@@ -258,6 +262,8 @@ def clean(
         sender: Only of this sender; default: of all of the site.
         table: Only of this table; default: of all.
         remote: Only what waits for this site; default: for all.
+        shown: What :func:`waiting` has returned, as somebody has seen it: nothing that came since
+            is dropped. Default: what waits now.
 
     Raises:
         OptionError: nothing of what is asked for is captured: no table has the events from which
@@ -265,23 +271,18 @@ def clean(
         TopologyError: as :func:`pause`; or ``remote`` is unknown.
         ChannelError, LedgerError: as :func:`pause`; or what waits is not known.
     """
-    found = waiting(topology, site, sender=sender, table=table, remote=remote)
+    if shown is None:
+        shown = waiting(topology, site, sender=sender, table=table, remote=remote)
     scope = Scope(sender, table)
-    streams = _streams(topology, site, scope)
-    _check_captured(CLEAN, site, streams)
-    logs = {last.stream: last.log_id for _, last in _newest(topology, streams, may_fail=False)}
-    lost = tuple(
-        (each.stream, logs[each.stream], each.site, each.last)
-        for each in found
-        if each.stream in logs
-    )
-    if not lost:
+    if not shown:
         here = topology.site(site)
         generation = ControlLog(here.state, here.storage).read()[0]
+        streams = _streams(topology, site, scope)
         names = tuple(each.stream for each in streams if each.captured)
         return ControlAnswer(CLEAN, here.name, names, False, generation)
+    lost = tuple((each.stream, each.log_id, each.site, each.last) for each in shown)
     asked = Clean(sender, table, remote, lost, generation=0, by="", at=0)
-    return replace(_ask(CLEAN, topology, site, scope, clean=asked), waiting=found)
+    return replace(_ask(CLEAN, topology, site, scope, clean=asked), waiting=tuple(shown))
 
 
 def _end_at(at: int | datetime, table: str | None) -> End:

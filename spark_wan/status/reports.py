@@ -292,6 +292,8 @@ class StreamReport:
     from_site: str = ""
     """The site that sends; another one than the origin if the stream is forwarded. Empty: the
     stream is not in the topology."""
+    log_id: str = ""
+    """The ID of its log; empty: nothing is published yet."""
     epoch: int = 0
     """The newest epoch; 0: nothing is published yet."""
     version: int | None = None
@@ -555,6 +557,7 @@ class StatusReader:
             report,
             table=newest.table,
             origin=newest.origin,
+            log_id=newest.log_id,
             epoch=newest.epoch,
             version=newest.through,
             published_at_ms=newest.created,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -43,14 +44,14 @@ def test_b23_what_is_dropped_is_named_and_the_request_recorded(tmp_path: Path) -
     topology = world(tmp_path, "prices")
     backlog(topology)
     size = sum(log_of(topology).read(epoch).bytes for epoch in (2, 3))
+    newest = log_of(topology).newest_manifest()
+    assert newest is not None
     [lost] = waiting(topology, "newark")
-    assert lost == Waiting(ORDERS, "seattle", 2, 3, events=10, bytes=size)
+    assert lost == Waiting(ORDERS, newest.log_id, "seattle", 2, 3, events=10, bytes=size)
     answer = clean(topology, "newark", table="orders")
     assert (answer.changed, answer.generation, answer.waiting) == (True, 1, (lost,))
     assert answer.streams == (ORDERS,)
     [found] = wanted(topology)
-    newest = log_of(topology).newest_manifest()
-    assert newest is not None
     assert (found.generation, found.remote) == (1, None)
     assert found.sites == ((ORDERS, newest.log_id, "seattle", 3),)
     assert found.dropped(newest) == {"seattle": 3}
@@ -119,12 +120,24 @@ def test_entries_of_earlier_versions_have_none_and_those_without_look_the_same()
     assert Control.decode(plain.encode(), "here") == plain
 
 
-def test_an_operator_is_asked_first(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """With what would be lost. Fails when a slip drops it."""
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def topology(tmp_path: Path) -> Topology:
     topology = world(tmp_path)
     backlog(topology)
+    return topology
+
+
+@pytest.fixture
+def run(
+    topology: Topology,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> Run:
+    """Run the command; return its exit code, what it printed, and its errors."""
     config = tmp_path / "wan.yaml"
     sites = {name: {"state": site.state} for name, site in topology.sites.items()}
     senders = {
@@ -138,7 +151,7 @@ def test_an_operator_is_asked_first(
     content = {"version": 1, "sites": sites, "senders": senders, "tables": tables}
     config.write_text(yaml.safe_dump(content))
 
-    def run(*words: str) -> tuple[int, str, str]:
+    def run_command(*words: str) -> tuple[int, str, str]:
         argv = ["spark-wan", "clean", "--config", str(config), "--site", "newark", *words]
         monkeypatch.setattr(sys, "argv", argv)
         with pytest.raises(SystemExit) as end:
@@ -146,6 +159,11 @@ def test_an_operator_is_asked_first(
         out, err = capsys.readouterr()
         return int(end.value.code or 0), out, " ".join(err.split())
 
+    return run_command
+
+
+def test_an_operator_is_asked_first(topology: Topology, run: Run) -> None:
+    """With what would be lost. Fails when a slip drops it."""
     code, _, err = run()
     assert code == 1 and "Drop 10 events that wait?" in err and "add --yes" in err
     assert f"{ORDERS} -> seattle: epochs 2 to 3, 10 events" in err
@@ -158,3 +176,33 @@ def test_an_operator_is_asked_first(
     code, out, _ = run("--yes", "--output", "json")
     document = json.loads(out)
     assert (document["verb"], document["waiting"][0]["events"]) == ("clean", 10)
+
+
+def test_what_comes_while_an_operator_reads_the_question_is_not_dropped(
+    topology: Topology, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Fails when what waits is looked up again after the yes."""
+
+    def confirm(command: str, yes: bool, question: str) -> None:
+        assert "Drop 10 events that wait?" in question
+        log = log_of(topology)
+        frame = put_frame(log.channel, stream=ORDERS, write=f"{3:032x}", rows=5)
+        published(log, 3, frames=(frame,), addressees=("seattle",))
+
+    monkeypatch.setattr("spark_wan.cli.control.confirm", confirm)
+    code, out, _ = run()
+    assert code == 0 and "epochs 2 to 3, 10 events" in out
+    [asked] = wanted(topology)
+    assert [epoch for *_, epoch in asked.sites] == [3]
+
+
+def test_what_a_site_was_dropped_for_is_not_named_again(tmp_path: Path) -> None:
+    """Fails when the epochs are those since its ack."""
+    topology = world(tmp_path)
+    backlog(topology)
+    log = log_of(topology)
+    published(log, 3, addressees=("seattle",), dropped={"seattle": 3})
+    frame = put_frame(log.channel, stream=ORDERS, write=f"{4:032x}", rows=5)
+    published(log, 4, frames=(frame,), addressees=("seattle",), dropped={"seattle": 3})
+    [lost] = waiting(topology, "newark")
+    assert (lost.first, lost.last, lost.events) == (4, 5, 5)
