@@ -3583,9 +3583,9 @@ GUARDS = {
 
     [queue, served]
     test_a_site_that_is_no_longer_served_does_not_count
-    OutboundQueue._through_if_full
-    - self.acks.serving(frozenset().union(*(each.addressees for each in every)))
-    + frozenset().union(*(each.addressees for each in every))
+    OutboundQueue._through
+    - self.acks.serving(addressees)
+    + addressees
 
     [queue, without events]
     test_an_epoch_without_events_never_waits
@@ -3722,6 +3722,14 @@ GUARDS = {
     Forwarder._make_room
     - self.queue.check(last)
     + {}
+
+    [drop, forwarded and said]
+    unit/forward/test_forwarder.py::test_forwarding_goes_on_without_a_site_that_lags
+    Forwarder._make_room
+    - added = (yield from self._add(following, self.clock()))
+    - log_dropped(last, dropped, 'its queue is full')
+    + log_dropped(last, dropped, 'its queue is full')
+    + added = (yield from self._add(following, self.clock()))
     """,
     "unit/sender/test_full_queues.py": """
     [full, no hold]

@@ -195,10 +195,11 @@ class Forwarder:
         dropped = self.queue.check(last) if self.queue is not None else {}
         if not dropped:
             return last
-        log_dropped(last, dropped, "its queue is full")
         settings = self._settings_of(last, last.sent_to, last.addressees)
         following = self._writer.without_rows(last, settings, dropped=dropped)
-        return (yield from self._add(following, self.clock()))
+        added = yield from self._add(following, self.clock())
+        log_dropped(last, dropped, "its queue is full")
+        return added
 
     def _name_new_sites(self, last: Manifest) -> Steps[None]:
         """Name sites that were added to the sender's remotes since ``last`` was forwarded."""

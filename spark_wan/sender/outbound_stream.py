@@ -217,9 +217,8 @@ class OutboundStream(Activity):
         ended = self.publisher is not None and self.publisher.has_ended
         if ended and not self._ended:
             log.info(
-                "%s: has ended, as request %d asked. Nothing is added until it is resumed",
+                "%s: has ended, as somebody has asked. Nothing is added until it is resumed",
                 self.name,
-                self.publisher.control if self.publisher is not None else 0,
                 event="ended",
                 stream=self.name,
                 table=self.status.table,

@@ -1,7 +1,8 @@
 """The queue of a stream: the epochs that some site has not acked. It may have limits.
 
-The log says what is in the queue, and the acks who lacks it. Nothing else is kept: a sender that
-starts, here or elsewhere, finds the queue as full as the one before it left it.
+The log says what is in the queue, and the acks who lacks it: a sender that starts, here or
+elsewhere, finds the queue as full as the one before it left it. Since when it is full, which
+``drop_reader`` asks for, is in the sender's record.
 
 At a limit, a full queue waits (``block``, and ``hold``, which is reported as a hold), and goes on
 by itself once acks make room. With ``drop_reader``, the log goes on without the sites that lag: an
@@ -97,8 +98,7 @@ class OutboundQueue:
         """Return those of ``sites`` that lack events through the epoch that is given for them, and
         for which the queue still waits. Raises ChannelError."""
         self._take_up(last)
-        served = self.acks.serving(frozenset(last.addressees))
-        through = waited_through(last, acked_through(last, self.acks.read_acks(), served))
+        through = self._through(last, frozenset(last.addressees))
         return {
             site: epoch
             for site, epoch in sites.items()
@@ -134,16 +134,22 @@ class OutboundQueue:
         if len(every) <= KNOWN_AT_MOST and not self._exceed(every):
             self._full_since = None
             return None  # not even if nobody had acked any of them
-        sites = self.acks.serving(frozenset().union(*(each.addressees for each in every)))
-        through = waited_through(last, acked_through(last, self.acks.read_acks(), sites))
+        through = self._through(last, frozenset().union(*(each.addressees for each in every)))
         lowest = min(through.values(), default=last.epoch)
         self._epochs = {n: each for n, each in self._epochs.items() if n > lowest}
         is_full = self._exceed(self._waiting(through))
         if not is_full:
             self._full_since = None
         elif self._full_since is None:
-            self._full_since = self._said_before() or self.acks.clock()
+            is_asked_for = self.limits.policy == "drop_reader"
+            said = self._said_before() if is_asked_for else None
+            self._full_since = said or self.acks.clock()
         return through if is_full else None
+
+    def _through(self, last: Manifest, addressees: frozenset[str]) -> Mapping[str, int]:
+        """Return through which epoch no trim waits for each of these sites that is served."""
+        sites = self.acks.serving(addressees)
+        return waited_through(last, acked_through(last, self.acks.read_acks(), sites))
 
     def _said_before(self) -> int | None:
         """Return since when the queue is full by the sender's record: of a run with

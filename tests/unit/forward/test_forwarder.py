@@ -31,7 +31,7 @@ from spark_wan.forward.forwarding import Forwarding
 from spark_wan.ledger.progress import Progress, origin_of
 from spark_wan.log.inbound import InboundLog, reference
 from spark_wan.log.stream_log import StreamLog
-from spark_wan.log.writer import MOST_REFUSALS
+from spark_wan.log.writer import MOST_REFUSALS, LogWriter
 from spark_wan.sender.acks import AckManager
 from spark_wan.sender.queue import OutboundQueue
 from spark_wan.sender.rate import SendRate
@@ -752,8 +752,11 @@ def test_nothing_is_forwarded_while_the_queue_is_full(chicago: Chicago) -> None:
     check_whole(chicago, [1, 2, 3])
 
 
-def test_forwarding_goes_on_without_a_site_that_lags(chicago: Chicago) -> None:
-    """Fails when what is forwarded next does not follow what was."""
+def test_forwarding_goes_on_without_a_site_that_lags(
+    chicago: Chicago, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It says so once that is done. Fails when what is forwarded next does not follow what was, or
+    a site is said to be dropped that is not."""
     epochs = chicago.send(1, 2, 3)
     limits = QueueLimits(bytes=epochs[0].bytes, policy="drop_reader")
     forwarder = limited(chicago, limits)
@@ -766,7 +769,13 @@ def test_forwarding_goes_on_without_a_site_that_lags(chicago: Chicago) -> None:
     with pytest.raises(QueueFullError):  # the site may ack yet
         run(again.round())
     chicago.clock.pass_seconds(60)
+    with patch.object(LogWriter, "append", side_effect=ChannelError("out of reach")):
+        with pytest.raises(ChannelError):
+            run(again.round())
+    assert caplog.messages == []
     run(again.round())
+    [said] = caplog.messages
+    assert "goes on without site seattle: what it has not acked through epoch 3" in said
     dropped, following = chicago.forwarded()[-2:]
     assert (dict(dropped.dropped), dropped.frames) == ({"seattle": 3}, ())
     assert (dropped.via, following.via) == (newest.via, reference(chicago.inbound.read(4)))
