@@ -2977,13 +2977,13 @@ GUARDS = {
     [retrying, a job that is gone]
     unit/status/test_status.py::test_who_is_not_there_retries_nothing
     StatusReader._site
-    - None if away and held_as != HELD else held_as
-    + held_as
+    - report.connected is False or (said is not None and (not said.is_there))
+    + False
 
     [retrying, a sender that is gone]
     unit/status/test_status.py::test_who_is_not_there_retries_nothing
     StatusReader._with_sender
-    - held_as != HELD and (record.stopped is not None or silent is not None)
+    - record.stopped is not None or silent is not None
     + False
 
     [retrying, acks are owed all the same]

@@ -40,6 +40,8 @@ from spark_wan.status.reports import (
     SiteReport,
     StreamReport,
     WorkReport,
+    describe_dropped,
+    describe_hold,
 )
 from spark_wan.units import format_bytes, format_duration
 from spark_wan.wire.control import AT_TIME, AT_VERSION, NEWEST
@@ -244,11 +246,7 @@ class StatusView:
             since = self._since(site.needs_since_ms)
             yield Text(f"{site.site} needs a copy of the table{since} ({site.needs})", "red")
         if site.dropped is not None:
-            yield Text(
-                f"the stream goes on without what {site.site} had not acked "
-                f"through epoch {site.dropped}. {NEW_SITE}",
-                "red",
-            )
+            yield Text(describe_dropped(site), "red")
         if site.lacks_before is not None and site.cause is None:
             if site.lacks_before < 0:
                 what, advice = "the events before", RESEND_TO_NEW_SITE
@@ -341,12 +339,7 @@ class StatusView:
         return Text.assemble(*parts)
 
 
-def describe_hold(held_as: str) -> str:
-    """Return what a site does with a stream that does not go on there."""
-    return {RETRYING: "retries it", FAILED: "has failed, and retries it"}.get(held_as, "holds it")
-
-
-def _hold_style(held_as: str | None) -> str:
+def _hold_style(held_as: str) -> str:
     return "yellow" if held_as == RETRYING else "red"
 
 

@@ -8,12 +8,17 @@ the sender, too.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TypeVar
+
 from spark_wan.channels.base import Channel, Note, Version
 from spark_wan.errors import NewerRecordError
 from spark_wan.wire.head import Announcement, Head, Pause
 from spark_wan.wire.heartbeat import Heartbeat
 from spark_wan.wire.receiver_record import ReceiverRecord
 from spark_wan.wire.sender_record import SenderRecord
+
+T = TypeVar("T")
 
 
 def put_head(channel: Channel, stream: str, epoch: int, manifest: bytes) -> None:
@@ -100,11 +105,7 @@ def put_sender_record(channel: Channel, record: SenderRecord) -> None:
 
 def sender_record(channel: Channel, stream: str) -> SenderRecord | None:
     """Return what the sender of a stream says; None when there is no record that can be read."""
-    data = channel.note(Note("sender", stream))
-    try:
-        return None if data is None else SenderRecord.of(data, stream)
-    except NewerRecordError:
-        return None  # a newer spark_wan ran there; this one's sender writes it anew
+    return _said(channel.note(Note("sender", stream)), lambda data: SenderRecord.of(data, stream))
 
 
 def put_receiver_record(channel: Channel, record: ReceiverRecord) -> None:
@@ -115,10 +116,7 @@ def receiver_record(channel: Channel, stream: str, site: str) -> ReceiverRecord 
     """Return what the receiver of a site says of a stream; None when there is no record that can be
     read."""
     data = channel.note(Note("receiver", stream, site))
-    try:
-        return None if data is None else ReceiverRecord.of(data, stream, site)
-    except NewerRecordError:
-        return None
+    return _said(data, lambda data: ReceiverRecord.of(data, stream, site))
 
 
 def put_refused(channel: Channel, stream: str, site: str, data: bytes) -> None:
@@ -138,7 +136,13 @@ def heartbeat(channel: Channel, sender: str, site: str) -> Heartbeat | None:
     """Return the newest heartbeat of a site's job for a sender; None when there is none that can be
     read."""
     data = channel.note(Note("heartbeat", sender, site))
+    return _said(data, lambda data: Heartbeat.of(data, sender, site))
+
+
+def _said(data: bytes | None, read: Callable[[bytes], T | None]) -> T | None:
+    """Return what a job says of itself. What a newer version has written is nothing: this one's job
+    writes it anew."""
     try:
-        return None if data is None else Heartbeat.of(data, sender, site)
+        return None if data is None else read(data)
     except NewerRecordError:
         return None

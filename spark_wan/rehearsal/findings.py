@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property
 
-from spark_wan.errors import WanError
+from spark_wan.errors import WanError, may_pass
 
 
 class Verdict(str, Enum):
@@ -123,6 +123,6 @@ def unknown(check: str, text: str) -> Finding:
 def failed(check: str, error: WanError | str, is_here: bool = True) -> Finding:
     """Return the finding that an error comes to. ``is_here``: it is about what must be within
     reach; else what may be out of reach from here alone is unknown."""
-    out_of_reach = isinstance(error, WanError) and error.passes and error.needs is None
+    out_of_reach = isinstance(error, WanError) and may_pass(error)
     verdict = Verdict.UNKNOWN if out_of_reach and not is_here else Verdict.FAILED
     return Finding(check, verdict, str(error))

@@ -26,7 +26,9 @@ from spark_wan.ledger.tables import LedgerTables
 from spark_wan.log.stream_log import StreamLog
 from spark_wan.rehearsal.applying import next_of
 from spark_wan.rehearsal.findings import (
+    CHANNEL,
     SOURCE,
+    STATE,
     TARGET,
     Finding,
     LinkCheck,
@@ -153,13 +155,13 @@ class _Checks:
         tables = [name for name, table in self.topology.tables.items() if site in table.at]
         place = self.topology.site(site)
         is_here = self.scope.is_here(site)
-        return self._once("state", site, "", lambda: check_state(place, tables, is_here))
+        return self._once(STATE, site, "", lambda: check_state(place, tables, is_here))
 
     def _channel(self, stream: Stream) -> Part:
         url = stream.sender.channel
         streams = [each.name for each in self._streams if each.sender.channel == url]
         return self._once(
-            "channel", url, "", lambda: check_channel(stream.sender, streams, probe=self.probe)
+            CHANNEL, url, "", lambda: check_channel(stream.sender, streams, probe=self.probe)
         )
 
     @cached_property
@@ -183,7 +185,7 @@ class _Checks:
     # --- sources
 
     def _source(self, stream: Stream) -> Part:
-        return self._once("source", stream.name, "", lambda: self._check_source(stream))
+        return self._once(SOURCE, stream.name, "", lambda: self._check_source(stream))
 
     def _check_source(self, stream: Stream) -> Part:
         table, site = stream.table, self.topology.site(stream.sender.site)
@@ -194,11 +196,7 @@ class _Checks:
         elif table.source == "sink":
             findings = [ok("start", "the rows come from a query, by its sink"), *findings]
         elif self._is_out_of_sight(place, site.name):
-            text = (
-                f"{place} is not on this machine, or not there: the table at site {site.name} was "
-                "not looked at. Check it there."
-            )
-            findings = [unknown("start", text), *findings]
+            findings = [_out_of_sight("start", place, site.name), *findings]
         else:
             findings = [*self._captured(stream, site), *findings]
         findings += self._held_by_sender(stream, findings)
@@ -260,19 +258,13 @@ class _Checks:
     # --- targets
 
     def _target(self, table: Table, site: str) -> Part:
-        return self._once("target", table.name, site, lambda: self._check_target(table, site))
+        return self._once(TARGET, table.name, site, lambda: self._check_target(table, site))
 
     def _check_target(self, table: Table, name: str) -> Part:
         site, place = self.topology.site(name), table.location(name)
         is_here = self.scope.is_here(name)
         if self._is_out_of_sight(place, name):
-            findings = [
-                unknown(
-                    "table",
-                    f"{place} is not on this machine, or not there: the table at site {name} was "
-                    "not looked at. Check it there.",
-                )
-            ]
+            findings = [_out_of_sight("table", place, name)]
         else:
             findings = self._guarded(
                 "table", table.name, is_here, lambda: self._received(table, site)
@@ -450,3 +442,11 @@ class _Checks:
             raise lost from error
         if ErrorKind.CANCELLED.matches(error):
             raise error
+
+
+def _out_of_sight(check: str, place: str, site: str) -> Finding:
+    return unknown(
+        check,
+        f"{place} is not on this machine, or not there: the table at site {site} was not looked "
+        "at. Check it there.",
+    )

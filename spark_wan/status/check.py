@@ -24,6 +24,8 @@ from spark_wan.status.reports import (
     ChannelReport,
     SiteReport,
     StreamReport,
+    describe_dropped,
+    describe_hold,
     exists,
     read_status,
 )
@@ -187,13 +189,9 @@ class _Check:
     def _held(self, held_as: str, since: str, cause: str, site: str) -> Problem:
         """Return that a site does not go on with the stream. What may pass is a warning, until it
         has lasted for ``retry_timeout``."""
-        if held_as == RETRYING:
-            text = f"{site} retries it{since}: {cause}"
-            return self._problem(Level.WARNING, RETRYING, text, site)
-        kind, how = HELD, "holds it"
-        if held_as == FAILED:
-            kind, how = FAILED, "has failed, and retries it"
-        return self._problem(Level.CRITICAL, kind, f"{site} {how}{since}: {cause}", site)
+        level = Level.WARNING if held_as == RETRYING else Level.CRITICAL
+        text = f"{site} {describe_hold(held_as)}{since}: {cause}"
+        return self._problem(level, held_as, text, site)
 
     def _paused(self, at: str) -> Iterator[Problem]:
         paused = self.stream.paused
@@ -254,11 +252,7 @@ class _Check:
             text = f"no receiver of {name} has said anything{since}. Check that it runs."
             yield self._problem(Level.CRITICAL, "unknown", text, name)
         if site.dropped is not None:
-            text = (
-                f"the stream goes on without what {name} had not acked "
-                f"through epoch {site.dropped}. {NEW_SITE}"
-            )
-            yield self._problem(Level.CRITICAL, "dropped", text, name)
+            yield self._problem(Level.CRITICAL, "dropped", describe_dropped(site), name)
         if site.lacks_before is not None and site.cause is None and site.state != NOT_SERVED:
             text = f"{name} was added to a running stream, and lacks what came before."
             yield self._problem(Level.WARNING, "site", f"{text} {NEW_SITE}", name)

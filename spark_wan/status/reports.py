@@ -17,7 +17,13 @@ from spark_wan.channels.base import Channel, Note, Version
 from spark_wan.channels.parallel import in_order
 from spark_wan.channels.registry import open_channel
 from spark_wan.delta.sql import quoted, reference
-from spark_wan.errors import ChannelError, NewerRecordError, UntrustedError, WanError
+from spark_wan.errors import (
+    NEW_SITE,
+    ChannelError,
+    NewerRecordError,
+    UntrustedError,
+    WanError,
+)
 from spark_wan.log.notes import (
     UNREADABLE_PAUSE,
     ack,
@@ -699,10 +705,8 @@ class StatusReader:
             connected=self._is_connected(beat),
         )
         if _holds(ack):
-            held_as = self._held_as(site, ack.passes, ack.since)
-            # Who is not there retries nothing.
             away = report.connected is False or (said is not None and not said.is_there)
-            report = replace(report, held_as=None if away and held_as != HELD else held_as)
+            report = replace(report, held_as=self._held_as(site, ack.passes, ack.since, away))
         if not backlog:
             return report
         now = self.clock()
@@ -736,11 +740,13 @@ class StatusReader:
             return None  # a newer version, or somebody else, has written it
         return None if told is None else told.open
 
-    def _held_as(self, site: str, passes: bool, since: int | None) -> str:
-        """Return the state of a link that a site holds. ``passes``: the cause may pass by itself;
-        ``since``: since when it holds it."""
+    def _held_as(self, site: str, passes: bool, since: int | None, away: bool) -> str | None:
+        """Return the state of a link that a site holds; None: it did, and its job is not there.
+        ``passes``: the cause may pass by itself; ``since``: since when it holds it."""
         if not passes or site not in self.topology.sites:
             return HELD
+        if away:
+            return None  # who is not there retries nothing
         lasts = self.clock() - since if since is not None else 0
         return FAILED if lasts > self.topology.sites[site].retry_timeout * 1000 else RETRYING
 
@@ -824,9 +830,8 @@ class StatusReader:
         silent = self._silent_since(record, reading.heartbeat(reading.sender.site))
         held_as = None
         if held is not None:
-            held_as = self._held_as(reading.sender.site, record.passes, since)
-            if held_as != HELD and (record.stopped is not None or silent is not None):
-                held_as = None  # who is not there retries nothing
+            away = record.stopped is not None or silent is not None
+            held_as = self._held_as(reading.sender.site, record.passes, since, away)
         return replace(
             report,
             sender=SenderReport(
@@ -883,6 +888,19 @@ def _work(work: LongWork | None, written: int) -> WorkReport | None:
         written_ms=written,
         rows_per_s=None if rate is None else round(rate),
         left_ms=ms_left(share, written - work.began),
+    )
+
+
+def describe_hold(held_as: str) -> str:
+    """Return what a site does with a stream that does not go on there."""
+    return {RETRYING: "retries it", FAILED: "has failed, and retries it"}.get(held_as, "holds it")
+
+
+def describe_dropped(site: SiteReport) -> str:
+    """Return what it means for a site that it was dropped, and what to do."""
+    return (
+        f"the stream goes on without what {site.site} had not acked through epoch {site.dropped}. "
+        f"{NEW_SITE}"
     )
 
 

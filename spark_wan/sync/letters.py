@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 
 from spark_wan.channels.parallel import in_order
 from spark_wan.channels.registry import open_channel
@@ -266,6 +267,7 @@ def _tell_senders(topology: Topology, site: str, chosen: Sequence[Letter]) -> No
     With its next one it tells them anew."""
     tables = {each.letter.table for each in chosen if each.letter.side == "receiver"}
     trusts: dict[str, Callable[[str], StreamTrust]] = {}
+    of_table = cache(lambda table: letters(topology, site, Chosen(table)))  # reads the ledger
     for stream in all_streams(topology):
         if stream.table.name not in tables or site not in stream.addressees:
             continue
@@ -278,7 +280,7 @@ def _tell_senders(topology: Topology, site: str, chosen: Sequence[Letter]) -> No
             channel = open_channel(url, stream.sender.storage)
             told = StreamLog(channel, stream.name, trusts[url](stream.name))
             if told.refused(site) is not None:
-                left = open_of(letters(topology, site, Chosen(stream.table.name)), stream.name)
+                left = open_of(of_table(stream.table.name), stream.name)
                 told.put_refused(RefusedEvents.of_letters(site, stream.name, left, milliseconds()))
         except WanError as error:
             log.warning(

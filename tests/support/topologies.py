@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -61,6 +62,27 @@ def refusal(*changes: tuple[str, object]) -> str:
     with pytest.raises(TopologyError) as error:
         topology(*changes)
     return str(error.value)
+
+
+def two_sites(folder: Path, channel: str) -> Path:
+    """Write the topology of a table that newark sends to seattle, in a folder."""
+    sites = "newark", "seattle"
+    content = {
+        "version": 1,
+        "sites": {site: {"state": f"./{site}"} for site in sites},
+        "senders": {"east": {"site": "newark", "remotes": ["seattle"], "channel": channel}},
+        "tables": {
+            "orders": {
+                "keys": ["id"],
+                "writers": ["newark"],
+                "senders": ["east"],
+                "at": {site: f"./{site}/orders" for site in sites},
+            }
+        },
+    }
+    file = folder / "wan.yaml"
+    file.write_text(yaml.safe_dump(content))
+    return file
 
 
 def linked(

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from fakes import MANIFEST, schema
+from topologies import two_sites
 
 from spark_wan.apply.adopt import Adoption
 from spark_wan.apply.replace import Outcome
@@ -41,20 +41,7 @@ Run = Callable[..., tuple[int, str, str]]
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
     """Run a command without a session, and return its exit code and what it printed."""
-    topology = {
-        "version": 1,
-        "sites": {site: {"state": f"./{site}"} for site in ("newark", "seattle")},
-        "senders": {"east": {"site": "newark", "remotes": ["seattle"], "channel": "memory://x"}},
-        "tables": {
-            "orders": {
-                "keys": ["id"],
-                "writers": ["newark"],
-                "senders": ["east"],
-                "at": {site: f"./{site}/orders" for site in ("newark", "seattle")},
-            }
-        },
-    }
-    (tmp_path / "wan.yaml").write_text(yaml.safe_dump(topology))
+    config = two_sites(tmp_path, "memory://x")
 
     @contextmanager
     def session(*_: object) -> Iterator[None]:
@@ -65,7 +52,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
 
     def run_command(*words: str) -> tuple[int, str, str]:
         command, *options = words
-        given = [command, "--config", str(tmp_path / "wan.yaml"), "--table", "orders", *options]
+        given = [command, "--config", str(config), "--table", "orders", *options]
         try:
             with pytest.raises(SystemExit) as ended:
                 command_line()(args=given, prog_name="spark-wan")

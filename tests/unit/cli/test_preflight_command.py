@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
+from topologies import two_sites
 
 import spark_wan
 from spark_wan.cli.app import command_line
@@ -40,20 +40,7 @@ def checked(*findings: Finding) -> Preflight:
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
     """Run the command without a session; return its exit code, what it printed, and its errors."""
-    content = {
-        "version": 1,
-        "sites": {site: {"state": f"./{site}"} for site in ("newark", "seattle")},
-        "senders": {"east": {"site": "newark", "remotes": ["seattle"], "channel": "memory://x"}},
-        "tables": {
-            "orders": {
-                "keys": ["id"],
-                "writers": ["newark"],
-                "senders": ["east"],
-                "at": {site: f"./{site}/orders" for site in ("newark", "seattle")},
-            }
-        },
-    }
-    (tmp_path / "wan.yaml").write_text(yaml.safe_dump(content))
+    config = two_sites(tmp_path, "memory://x")
 
     @contextmanager
     def session(*_: object, **__: object) -> Iterator[None]:
@@ -68,7 +55,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
             return found
 
         monkeypatch.setattr(spark_wan, "preflight", check, raising=False)
-        given = ["preflight", "--config", str(tmp_path / "wan.yaml"), *words]
+        given = ["preflight", "--config", str(config), *words]
         with pytest.raises(SystemExit) as ended:
             command_line()(args=given, prog_name="spark-wan")
         out, err = capsys.readouterr()

@@ -16,10 +16,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import yaml
 from fakes import manifest
 from rich.console import Console
 from rich.text import Text
+from topologies import two_sites
 from waiting import LONG
 
 from spark_wan.channels.registry import open_channel
@@ -421,22 +421,9 @@ def test_the_example_on_the_page_of_operations_is_what_is_shown(
 @pytest.fixture
 def wan(tmp_path: Path) -> Path:
     """Return a topology of two sites whose channel has one epoch."""
-    content = {
-        "version": 1,
-        "sites": {site: {"state": f"./{site}"} for site in ("newark", "seattle")},
-        "senders": {"east": {"site": "newark", "remotes": ["seattle"], "channel": "./channel"}},
-        "tables": {
-            "orders": {
-                "keys": ["id"],
-                "writers": ["newark"],
-                "senders": ["east"],
-                "at": {site: f"./{site}/orders" for site in ("newark", "seattle")},
-            }
-        },
-    }
-    (tmp_path / "wan.yaml").write_text(yaml.safe_dump(content))
+    config = two_sites(tmp_path, "./channel")
     open_channel(str(tmp_path / "channel")).append("newark.east.orders", 1, manifest(1).encode())
-    return tmp_path / "wan.yaml"
+    return config
 
 
 def watching(config: Path, *words: str) -> list[str]:

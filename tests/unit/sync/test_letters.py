@@ -10,6 +10,7 @@ from pathlib import Path
 from unittest.mock import patch
 
 import pytest
+from topologies import two_sites
 from unit.ledger.test_read_dead_letters import APPLIED, SENT, topology, write
 
 from spark_wan.channels.registry import open_channel
@@ -302,24 +303,9 @@ def test_f51_f55_an_unreadable_entry_is_an_error(data: bytes, what: str) -> None
 
 @pytest.fixture
 def config(topology: Topology) -> str:
-    import yaml
-
-    content = {
-        "version": 1,
-        "sites": {"newark": {"state": "./newark"}, "seattle": {"state": "./seattle"}},
-        "senders": {"east": {"site": "newark", "remotes": ["seattle"], "channel": "./c"}},
-        "tables": {
-            "orders": {
-                "keys": ["id"],
-                "writers": ["newark"],
-                "senders": ["east"],
-                "at": {"newark": "./n/orders", "seattle": "./s/orders"},
-            }
-        },
-    }
-    Path(topology.file).write_text(yaml.safe_dump(content))
-    (Path(topology.file).parent / "c").mkdir()
-    return topology.file
+    config = two_sites(Path(topology.file).parent, "./c")
+    (config.parent / "c").mkdir()
+    return str(config)
 
 
 def run(
