@@ -13,7 +13,7 @@ import random
 import shutil
 import statistics
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -38,7 +38,8 @@ MERGES = 5
 
 
 class Steady:
-    """Two sites with one table. ``keys``: of each commit; ``steady``: commits, one a second."""
+    """Two sites with one table, and its commits: some that come when all is quiet, and some that
+    come behind them, each at its time."""
 
     def __init__(
         self,
@@ -46,15 +47,21 @@ class Steady:
         place: Path,
         rows: int = 1_000_000,
         keys: int = 1_000,
-        steady: int = 60,
+        steady: Sequence[float] = tuple(range(60)),
         channel: str = "",
+        alone: int = ALONE,
+        optimize: str = "latency",
     ) -> None:
+        """``keys``: of each commit. ``steady``: when each commit comes, in seconds; ``alone``: how
+        many come before that when all is quiet, besides those to warm up."""
         self.spark, self.place = spark, place
-        self.rows, self.keys, self.steady = rows, keys, steady
-        self.channel = channel or str(place / "channel")
+        self.rows, self.keys, self.steady, self.alone = rows, keys, steady, alone
+        self.channel, self.optimize = channel or str(place / "channel"), optimize
         self.chosen = random.Random(7)
         self.visible: dict[int, float] = {}
         """Version of the source -> when the target had it."""
+        self.applies = 0
+        """Commits to the target that brought commits that were not alone."""
 
     def make(self) -> None:
         """Make the target with a copy for the bare MERGEs, and the source with its commits."""
@@ -63,7 +70,7 @@ class Steady:
         for name in ("target", "bare"):
             writer = rows.write.format("delta")
             writer.option("delta.enableDeletionVectors", "true").save(str(self.place / name))
-        for _ in range(1 + WARM_UP + ALONE + self.steady):
+        for _ in range(1 + WARM_UP + self.alone + len(self.steady)):
             write_deltalake(
                 self.place / "source",
                 self._commit(),
@@ -101,6 +108,7 @@ class Steady:
             "remotes": ["seattle"],
             "channel": self.channel,
             "batch_interval": POLL_INTERVAL,
+            "optimize": self.optimize,
         }
         table = {
             "keys": ["id"],
@@ -141,6 +149,7 @@ class Steady:
         def watched(target: DeltaTarget, change: Change, mark: Mark) -> None:
             write(target, change, mark)
             now = time.monotonic()
+            self.applies += 1
             for version in range(change.newest.last_version + 1):
                 self.visible.setdefault(version, now)
 
@@ -163,16 +172,17 @@ class Steady:
             try:
                 wait_for(lambda: 0 in self.visible)
                 alone = []
-                for version, file in enumerate(files[: WARM_UP + ALONE], 1):
+                quiet = WARM_UP + self.alone
+                for version, file in enumerate(files[:quiet], 1):
                     time.sleep(PAUSE)
                     began = self.reveal(file)
                     wait_for(lambda version=version: version in self.visible)
                     alone.append(self.visible[version] - began)
-                began_at = {}
+                began_at, self.applies = {}, 0
                 start = time.monotonic()
-                for n, file in enumerate(files[WARM_UP + ALONE :]):
-                    time.sleep(max(0.0, start + n - time.monotonic()))
-                    began_at[1 + WARM_UP + ALONE + n] = self.reveal(file)
+                for n, file in enumerate(files[quiet:]):
+                    time.sleep(max(0.0, start + self.steady[n] - time.monotonic()))
+                    began_at[1 + quiet + n] = self.reveal(file)
                 wait_for(lambda: max(began_at) in self.visible)
                 steady = [self.visible[version] - began for version, began in began_at.items()]
             finally:

@@ -197,6 +197,12 @@ GUARDS = {
     + 2 ** 40
     """,
     "integration/test_constraint_family.py": """
+    [on failure, retry]
+    test_f53_a_target_that_accepts_no_row_holds_the_stream[retried]
+    DeltaTarget.at
+    - table.letters_allowed
+    + table.max_dead_letters
+
     [another time zone]
     test_f53_a_target_that_accepts_no_row_holds_the_stream[zone_check]
     Judge._refused
@@ -3144,9 +3150,39 @@ GUARDS = {
 
     [letters, one that comes again]
     unit/sync/test_letters.py::test_a_letter_that_comes_again_is_a_new_one
-    done_about
+    _done_about
     - handled is None or at is None or at <= handled.at
     + True
+
+    [letters, a later event of the row]
+    unit/sync/test_letters.py::test_b36_a_later_event_of_a_row_supersedes_those_before_it
+    with_what_was_done
+    - row is not None and letter.origin_version < newest[row]
+    + False
+
+    [letters, an ID that was used before]
+    unit/sync/test_letters.py::test_b36_a_later_event_of_a_row_supersedes_those_before_it
+    _row_of
+    - letter.side != "receiver" or letter.cause in (ID_USED_AGAIN, ID_EXPIRED)
+    + letter.side != "receiver"
+
+    [letters, before a copy]
+    unit/sync/test_letters.py::test_b36_a_copy_supersedes_the_letters_before_it
+    Applies.is_before_copy
+    - apply is not None and apply < self.copied
+    + False
+
+    [letters, a fold across a copy]
+    unit/ledger/test_folding.py::test_letters_before_a_copy_do_not_share_a_token_with_later_ones
+    fold
+    - ((first, claim.copied - 1), (max(first, claim.copied), claim.apply))
+    + ((first, claim.apply),)
+
+    [letters, of the copy itself]
+    unit/sync/test_letters.py::test_b36_a_copy_supersedes_the_letters_before_it
+    Applies.is_before_copy
+    - apply < self.copied
+    + apply <= self.copied
 
     [letters, who is asked]
     unit/sync/test_letters.py::test_a_replay_asks_the_site_that_writes_the_table
@@ -4420,7 +4456,32 @@ GUARDS = {
     - record.held_since if same else now
     + now
     """,
+    "unit/sender/test_pipeline.py": """
+    [captures do not run ahead]
+    test_a_capture_ends_when_the_receiver_is_ready_for_it
+    Pipeline.wait
+    - min(LONGEST_JOIN, self._ack_time - self._capture_time)
+    + 0.0
+
+    [throughput gathers]
+    test_throughput_gathers_commits_for_as_long_as_they_take
+    Pipeline.wait
+    - self.optimize == "throughput"
+    + False
+
+    [an ack counts once]
+    test_an_epoch_that_is_acked_counts_once
+    Pipeline.acked
+    - self._published_at is not None and not self._is_acked
+    + self._published_at is not None
+    """,
     "unit/sender/test_sender_handle.py": """
+    [a drain does not gather]
+    test_commits_wait_for_later_ones_but_not_once_somebody_waits_for_the_end
+    OutboundStream._look
+    - is_asked or self.publisher.is_to_end
+    + is_asked
+
     [a pause is told when it counts]
     test_what_an_operator_asked_for_is_told_when_it_comes_into_effect
     OutboundStream._note_control
@@ -4713,6 +4774,25 @@ GUARDS = {
     placements
     - _order(sites, edges)
     + sites
+    """,
+    "unit/topology/test_failures_and_order.py": """
+    [a table that waits has no dead letters]
+    test_rows_become_dead_letters_unless_the_table_is_to_wait
+    Table.letters_allowed
+    - 0 if self.on_failure == "retry" else self.max_dead_letters
+    + self.max_dead_letters
+
+    [a maximum without effect]
+    test_a_maximum_says_nothing_of_a_table_that_waits
+    check_failures
+    - table.on_failure == "retry" and table.max_dead_letters != MAX_DEAD_LETTERS
+    + False
+
+    [weaker orders]
+    test_b48_weaker_orders_are_refused_with_what_is_kept[none]
+    parse_order_policy
+    - value in _WEAKER_ORDERS
+    + False
     """,
     "unit/topology/test_fingerprint.py": """
     [settings elsewhere]

@@ -26,7 +26,7 @@ def freshness(place: Path, rounds: int) -> dict[str, Any]:
     with running(place / "broker") as cluster:
         for name, rows in SIZES.items():
             channel = f"kafka://{cluster.bootstrap}/{name}"
-            one = Steady(spark, place / name, rows, EVENTS, COMMITS, channel)
+            one = Steady(spark, place / name, rows, EVENTS, range(COMMITS), channel)
             one.make()
             merges = [one.merge() for _ in range(2 + MERGES)][2:]
             seconds = one.measure()["steady"]

@@ -486,13 +486,18 @@ class DeltaSource:
         if len(report.dead_letters) > limit:
             report.too_many = str(report.dead_letters[0])
         if report.too_many:
+            if limit:
+                found, why = f"more than {limit} rows", "That is no accident"
+                way_out = "raise the table's `max_dead_letters`"
+            else:
+                found, why = "some rows", "The table's `on_failure` is retry"
+                way_out = "set it to dead_letter"
             raise SourceError(
-                f"{table}: more than {limit} rows of one epoch have no usable key {keys} or are "
-                f"too large (for example: {report.too_many}). That is no accident; the stream is "
-                "held. If they are too large, raise max_frame_bytes of the receiving sites, then "
-                "of the sender. Else repair the rows at the source, or correct `keys:`. Or raise "
-                "the table's `max_dead_letters` in the topology: such rows then become dead "
-                "letters.",
+                f"{table}: {found} of one epoch have no usable key {keys} or are too large (for "
+                f"example: {report.too_many}). {why}; the stream is held. If they are too large, "
+                "raise max_frame_bytes of the receiving sites, then of the sender. Else repair the "
+                f"rows at the source, or correct `keys:`. Or {way_out} in the topology: such rows "
+                "then become dead letters.",
                 needs=SOURCE,
             )
 

@@ -17,6 +17,10 @@ from spark_wan.events.arrow_types import as_type
 from spark_wan.events.operations import Operation, keyed_event_id, keyless_event_id
 from spark_wan.events.row_hash import hex_ids, row_hashes
 
+ID_USED_AGAIN = "event ID used again with other content"
+ID_EXPIRED = "older than the event IDs that are kept: cannot be told from a replay"
+"""Causes that lie in the event ID, whatever the row is."""
+
 
 @dataclass
 class EventIds:

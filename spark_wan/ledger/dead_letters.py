@@ -6,15 +6,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from dataclasses import fields
+from collections import defaultdict
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import pyarrow as pa
 
 from spark_wan.errors import LedgerError, WanError
 from spark_wan.topology.model import Site, Topology
-from spark_wan.wire.ledger import LEDGER_VERSION, DeadLetter, ledger_location, token_range
+from spark_wan.wire.ledger import (
+    LEDGER_VERSION,
+    DeadLetter,
+    copied_in,
+    ledger_location,
+    token_range,
+)
+from spark_wan.wire.records import UNREADABLE
 
 
 def dead_letters(topology: Topology, site: str, table: str | None = None) -> list[DeadLetter]:
@@ -33,10 +42,42 @@ def dead_letters(topology: Topology, site: str, table: str | None = None) -> lis
         LedgerError: the ledger cannot be read, or a newer spark_wan has written it.
         WanError: ``deltalake`` is not installed.
     """
+    return [letter for letter, _ in letters_and_copies(topology, site, table)]
+
+
+@dataclass
+class Applies:
+    """The applies of a table, as far as its dead letters need them."""
+
+    tokens: dict[str, int] = field(default_factory=dict)
+    """Token -> apply, of those that are not folded."""
+    copied: int = 0
+    """The newest of the applies that took a copy; 0: none."""
+
+    def counts(self, letter: DeadLetter) -> bool:
+        """Whether a letter is a sender's, or of an apply that is in the target."""
+        return letter.token is None or self._apply(letter.token) is not None
+
+    def is_before_copy(self, letter: DeadLetter) -> bool:
+        """Whether a copy has come since, which has the rows as they should be."""
+        apply = None if letter.token is None else self._apply(letter.token)
+        return apply is not None and apply < self.copied
+
+    def _apply(self, token: str) -> int | None:
+        """Return the apply with a token, of folded ones the last; None: it is not in the target."""
+        folded = token_range(token)
+        return self.tokens.get(token) if folded is None else folded[1]
+
+
+def letters_and_copies(
+    topology: Topology, site: str, table: str | None = None
+) -> list[tuple[DeadLetter, bool]]:
+    """Return what :func:`dead_letters` does, each with whether a copy of its table has come
+    since."""
     place = topology.site(site)
     name = None if table is None else topology.table(table).name
     # The tokens first: a fold that ends meanwhile has given the letters one that always counts.
-    tokens = {row["token"] for row in _rows(place, "applied", ["token"], name)}
+    applies = _applies(place, name)
     columns = ["version", *(each.name for each in fields(DeadLetter))]
     found = []
     for row in _rows(place, "dead_letters", columns, name):
@@ -47,15 +88,23 @@ def dead_letters(topology: Topology, site: str, table: str | None = None) -> lis
                 "spark_wan here."
             )
         letter = DeadLetter(**{column: row[column] for column in columns[1:]})
-        if counts(letter, tokens):
-            found.append(letter)
-    return sorted(found, key=lambda each: (each.table, each.stream, each.origin_version))
+        of_table = applies[letter.table]
+        if of_table.counts(letter):
+            found.append((letter, of_table.is_before_copy(letter)))
+    return sorted(found, key=lambda each: (each[0].table, each[0].stream, each[0].origin_version))
 
 
-def counts(letter: DeadLetter, tokens: Collection[str]) -> bool:
-    """Whether a letter is a sender's, or of an apply that is in the target."""
-    token = letter.token
-    return token is None or token in tokens or token_range(token) is not None
+def _applies(place: Site, table: str | None) -> Mapping[str, Applies]:
+    """Return the applies of each table."""
+    found: defaultdict[str, Applies] = defaultdict(Applies)
+    for row in _rows(place, "applied", ["table", "token", "apply", "mark"], table):
+        of_table, apply = found[row["table"]], row["apply"] or 0
+        if row["token"] is not None:
+            of_table.tokens[row["token"]] = apply
+        # What cannot be read tells of no copy: then letters are listed that need nothing.
+        with suppress(WanError, *UNREADABLE):
+            of_table.copied = max(of_table.copied, copied_in(apply, row["mark"]))
+    return found
 
 
 def _rows(site: Site, name: str, columns: list[str], table: str | None) -> list[dict[str, Any]]:

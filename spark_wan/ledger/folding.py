@@ -59,8 +59,12 @@ def fold(
     yield "fold.2 ids-renamed"
     letters = sum(before.dead_letters.values()) if before is not None else 0
     if folded and sum(claim.dead_letters.values()) != letters:
-        token = range_token(before.apply + 1 if before is not None else 1, claim.apply)
-        store.rename_letters(table, {mark.token for mark in folded}, token)
+        first = before.apply + 1 if before is not None else 1
+        # A copy supersedes the letters before it, so they do not share a token with later ones.
+        for low, high in ((first, claim.copied - 1), (max(first, claim.copied), claim.apply)):
+            tokens = {mark.token for mark in folded if low <= mark.apply <= high}
+            if tokens:
+                store.rename_letters(table, tokens, range_token(low, high))
     yield "fold.3 letters-renamed"
     current = [each for each in positions if each.apply >= claim.copied]
     newest = max((position.target_version for position in current), default=0)

@@ -174,7 +174,7 @@ def peer_copy(
     def source(location: str, keys: tuple[str, ...]) -> DeltaSource:
         return DeltaSource(
             session,
-            CapturedTable(table.name, location, keys, table.max_dead_letters),
+            CapturedTable(table.name, location, keys, table.letters_allowed),
             channel=watch.channel,
             limits=BatchLimits(
                 sender.batch_size,

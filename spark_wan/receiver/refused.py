@@ -10,13 +10,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from spark_wan.errors import WanError
-from spark_wan.ledger.dead_letters import counts
+from spark_wan.ledger.dead_letters import Applies
 from spark_wan.ledger.ledger import Ledger
 from spark_wan.ledger.store import DeltaLedgerStore
 from spark_wan.log.stream_log import StreamLog
 from spark_wan.messages import message_log
 from spark_wan.state.handled import HandledLetters
-from spark_wan.sync.letters import Letter, done_about, open_of
+from spark_wan.sync.letters import open_of, with_what_was_done
 from spark_wan.wire.ledger import DeadLetter
 from spark_wan.wire.refused import RefusedEvents
 
@@ -69,10 +69,7 @@ class RefusedReporter:
     def _open(self) -> list[DeadLetter]:
         """Return the open dead letters of the stream, and of copies of its table, the newest
         first."""
-        done = self.handled.load()
-        found = [
-            Letter(each, done_about(each, done))
-            for each in self.store.letters(self.table, MOST_LETTERS)
-            if counts(each, self.ledger.tokens)
-        ]
-        return open_of(found, self.log.stream)
+        applies = Applies(self.ledger.tokens, self.ledger.copied)
+        there = self.store.letters(self.table, MOST_LETTERS)
+        counting = [(each, applies.is_before_copy(each)) for each in there if applies.counts(each)]
+        return open_of(with_what_was_done(counting, self.handled.load()), self.log.stream)

@@ -33,6 +33,7 @@ from spark_wan.sender.acks import AckManager
 from spark_wan.sender.copies import CopiesNow, OutboundCopies, OutboundCopy, outbound_copy
 from spark_wan.sender.outbound_channel import OutboundChannel, note_stop
 from spark_wan.sender.outbound_stream import OutboundStream, StreamStatus
+from spark_wan.sender.pipeline import Pipeline
 from spark_wan.sender.publish import CaptureSettings, Publisher
 from spark_wan.sender.queue import OutboundQueue
 from spark_wan.sender.rate import SendRate
@@ -258,6 +259,7 @@ class Sender:
             pace=Pace(sender.batch_interval, self.idle_interval),
             block_on_ack=sender.block_on_ack,
             first_looks=first_looks,
+            pipeline=Pipeline(sender.optimize),
             record=SenderRecordKeeper(
                 watch.channel, settings.stream, fingerprint, milliseconds, by_sink=by_sink
             ),
@@ -343,7 +345,7 @@ class Sender:
         ledger = LedgerTables(session, self.site.state)
         return DeltaSource(
             session,
-            CapturedTable(table.name, place, table.keys, table.max_dead_letters),
+            CapturedTable(table.name, place, table.keys, table.letters_allowed),
             channel=stream_log.channel,
             limits=BatchLimits(
                 sender.batch_size,

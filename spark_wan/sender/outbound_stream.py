@@ -30,6 +30,7 @@ from spark_wan.runtime.progress import long_work
 from spark_wan.runtime.scheduler import Activity, Found, Job, Lane, Next, Turn
 from spark_wan.sender.ack_timeouts import AckTimeouts, Decide
 from spark_wan.sender.acks import AckManager, StreamState
+from spark_wan.sender.pipeline import Pipeline
 from spark_wan.sender.publish import LARGE_PLANNED, PLANNED, Publisher
 from spark_wan.sender.rate import SendRate
 from spark_wan.sender.record import SenderRecordKeeper
@@ -46,12 +47,8 @@ log = message_log(__name__)
 
 ACK_POLL_INTERVAL = 0.2
 """Seconds between polls of the acks while ``block_on_ack`` waits for them."""
-LONGEST_JOIN = 10.0
-"""Longest time for which commits wait for later ones, in seconds."""
 _LANES = {PLANNED: Lane.TABLES, LARGE_PLANNED: Lane.LARGE}
 """Who goes on with a round after these steps: a worker."""
-_NEWER_SHARE = 0.3
-"""Weight of the newest time in an average."""
 
 
 @dataclass
@@ -92,44 +89,6 @@ class StreamStatus:
 
 
 @dataclass
-class _Pipeline:
-    """How long captures and acks take: while a receiver applies an epoch, more commits wait for the
-    next one.
-
-    A receiver takes about as long for one small epoch as for ten. So commits are captured only when
-    a receiver is about to be ready for them: earlier, they would compete with it for the machine,
-    and wait. Later, it would wait for them.
-    """
-
-    published_at: float | None = None
-    """When the newest epoch was published; None: a receiver has acked it."""
-    capture_time: float = 0.0
-    ack_time: float | None = None
-    """From a manifest to its first ack, in seconds."""
-
-    def capture_took(self, seconds: float) -> None:
-        self.capture_time += _NEWER_SHARE * (seconds - self.capture_time)
-
-    def published(self) -> None:
-        self.published_at = time.monotonic()
-
-    def acked(self) -> None:
-        """Note that some receiver has acked the newest epoch."""
-        if self.published_at is not None:
-            passed = time.monotonic() - self.published_at
-            known = passed if self.ack_time is None else self.ack_time
-            self.ack_time = known + _NEWER_SHARE * (passed - known)
-            self.published_at = None
-
-    def wait(self) -> float:
-        """Return the seconds until the next capture should begin."""
-        if self.published_at is None or self.ack_time is None:
-            return 0.0
-        join = min(LONGEST_JOIN, self.ack_time - self.capture_time)
-        return max(0.0, self.published_at + join - time.monotonic())
-
-
-@dataclass
 class _Hold(Hold):
     """What holds a part of the work of a stream."""
 
@@ -158,6 +117,7 @@ class OutboundStream(Activity):
     block_on_ack: float
     first_looks: FirstLooks | None = None
     """None: the first look at the source is done, or cannot wait."""
+    pipeline: Pipeline = field(default_factory=Pipeline)
     record: SenderRecordKeeper | None = None
     """None: no record of the stream is kept."""
     on_ack_timeout: Decide = "wait"
@@ -175,7 +135,6 @@ class OutboundStream(Activity):
     """What holds the stream, by the part of its work that failed: publishing, acks."""
     _through: int | None = None
     """With ``available_now``, the version to end with."""
-    _pipeline: _Pipeline = field(default_factory=_Pipeline)
     _blocking: tuple[Manifest, float] | None = None
     """The epoch whose acks ``block_on_ack`` waits for, and until when."""
     _paused: tuple[bool, int] | None = None
@@ -266,7 +225,8 @@ class OutboundStream(Activity):
             return Next(min(wait, self.pace.wait()))
         if hold is None and self._shows(self.publisher.is_quiet, spark):
             return Next(self.pace.wait())
-        join = self._pipeline.wait()
+        # Whoever waits for the end of the stream waits for all that is before it.
+        join = 0.0 if is_asked or self.publisher.is_to_end else self.pipeline.wait()
         if join > 0:
             return Next(min(join, self.pace.wait()))
         if not is_asked and (debt := self._debt()):
@@ -347,7 +307,7 @@ class OutboundStream(Activity):
         """Capture and publish a planned epoch, in a worker."""
         began = time.monotonic()
         turn = self._go_on(steps, spark, {})
-        self._pipeline.capture_took(time.monotonic() - began)
+        self.pipeline.capture_took(time.monotonic() - began)
         return self._recorded(turn)
 
     def _go_on(
@@ -405,7 +365,7 @@ class OutboundStream(Activity):
     def _note_published(self, published: Manifest) -> None:
         self._newest = published
         self.pace.happened()
-        self._pipeline.published()
+        self.pipeline.published()
         if self.block_on_ack:
             self._blocking = published, time.monotonic() + self.block_on_ack
         status = self.status
@@ -573,7 +533,7 @@ class OutboundStream(Activity):
             if state.newest.kind != EVENTS:
                 status.version = state.newest.last_version
             if self.acks.acked_by(state.newest):
-                self._pipeline.acked()
+                self.pipeline.acked()
         status.backlog = state.backlog
         status.acked = {site: ack.applied for site, ack in state.acks.items()}
         status.not_served = list(state.not_served)

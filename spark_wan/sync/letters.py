@@ -12,7 +12,8 @@ from spark_wan.channels.parallel import in_order
 from spark_wan.channels.registry import open_channel
 from spark_wan.control.verbs import who
 from spark_wan.errors import OptionError, WanError
-from spark_wan.ledger.dead_letters import dead_letters
+from spark_wan.events.dead_letters import ID_EXPIRED, ID_USED_AGAIN
+from spark_wan.ledger.dead_letters import letters_and_copies
 from spark_wan.log.stream_log import StreamLog
 from spark_wan.log.trust import StreamTrust
 from spark_wan.messages import message_log
@@ -23,7 +24,7 @@ from spark_wan.topology.model import Stream, Topology, copied_stream
 from spark_wan.topology.routes import Serving, all_streams
 from spark_wan.topology.signing import receiving_trust, sending_trust
 from spark_wan.units import milliseconds
-from spark_wan.wire.handled import DISCARDED, REPLAYED, Handled, LetterKey
+from spark_wan.wire.handled import DISCARDED, REPLAYED, SUPERSEDED, Handled, LetterKey
 from spark_wan.wire.ledger import DeadLetter
 from spark_wan.wire.refused import RefusedEvents
 
@@ -43,7 +44,8 @@ class Letter:
 
     letter: DeadLetter
     handled: Handled | None
-    """None: nothing; it is *open*."""
+    """None: nothing; it is *open*. If the ledger shows that it needs nothing any more, it is
+    ``superseded``, by nobody."""
     site: str = ""
     """The site that has it, and has told the sender of its stream; empty: the site that was asked
     about."""
@@ -107,9 +109,8 @@ def letters(topology: Topology, site: str, chosen: Chosen = ALL) -> list[Letter]
         LedgerError, ChannelError: the ledger or the state cannot be read.
         WanError: ``deltalake`` is not installed.
     """
-    there = dead_letters(topology, site, chosen.table)
-    done = _handled(topology, site).load()
-    found = [Letter(each, done_about(each, done)) for each in there]
+    there = letters_and_copies(topology, site, chosen.table)
+    found = with_what_was_done(there, _handled(topology, site).load())
     return [each for each in found if chosen.has(each)]
 
 
@@ -196,7 +197,42 @@ def open_of(found: Iterable[Letter], stream: str) -> list[DeadLetter]:
     return sorted(chosen, key=lambda each: (each.at or 0, each.origin_version), reverse=True)
 
 
-def done_about(letter: DeadLetter, done: Mapping[LetterKey, Handled]) -> Handled | None:
+def with_what_was_done(
+    found: Sequence[tuple[DeadLetter, bool]], done: Mapping[LetterKey, Handled]
+) -> list[Letter]:
+    """Return dead letters with what was done about them. The given ones have whether a copy of
+    their table has come since: it has their rows as they should be."""
+    newest: dict[tuple[str, str], int] = {}
+    for letter, _ in found:
+        if (row := _row_of(letter)) is not None:
+            newest[row] = max(letter.origin_version, newest.get(row, letter.origin_version))
+
+    def state(letter: DeadLetter, is_copied: bool) -> Handled | None:
+        row = _row_of(letter)
+        if (said := _done_about(letter, done)) is not None:
+            return said
+        if is_copied:
+            return _superseded(letter, "a copy of the table has come since")
+        if row is not None and letter.origin_version < newest[row]:
+            return _superseded(letter, "a later event of the row was refused, too")
+        return None
+
+    return [Letter(letter, state(letter, is_copied)) for letter, is_copied in found]
+
+
+def _row_of(letter: DeadLetter) -> tuple[str, str] | None:
+    """Return stream and key of the row that the target refused; None: it has no key, or the row is
+    not why the event is a dead letter here."""
+    if letter.side != "receiver" or letter.cause in (ID_USED_AGAIN, ID_EXPIRED):
+        return None
+    return None if letter.key is None else (letter.stream, letter.key)
+
+
+def _superseded(letter: DeadLetter, why: str) -> Handled:
+    return Handled(SUPERSEDED, "", letter.at or 0, why, (key_of(letter),))
+
+
+def _done_about(letter: DeadLetter, done: Mapping[LetterKey, Handled]) -> Handled | None:
     """Return what was done about a letter. One that was recorded later is another one: an event
     that was refused again."""
     handled, at = done.get(key_of(letter)), letter.at

@@ -10,6 +10,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from spark_wan.apply.change import Change
+from spark_wan.events.dead_letters import ID_EXPIRED, ID_USED_AGAIN
 from spark_wan.events.operations import CONTENT, ID, SEQUENCE, TIME, VERSION
 from spark_wan.ledger.applied_ids import KNOWN, AppliedEventIds
 from spark_wan.target.rows import CAUSE, EventRows
@@ -36,9 +37,7 @@ def deduplicate(change: Change, rows: EventRows, applied: AppliedEventIds) -> Ev
     below = (
         F.lit(False) if floor is None else fresh & F.col(TIME).isNotNull() & (F.col(TIME) <= floor)
     )
-    reused = "event ID used again with other content"
-    late = "older than the event IDs that are kept: cannot be told from a replay"
-    for bad, cause in ((~fresh & ~again, reused), (below, late)):
+    for bad, cause in ((~fresh & ~again, ID_USED_AGAIN), (below, ID_EXPIRED)):
         rejected = judged.where(bad).withColumn(CAUSE, F.lit(cause))
         rows = rows.without(rejected.drop(KNOWN, _NTH, _FIRST))
     new = fresh & ~below

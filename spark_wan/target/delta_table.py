@@ -117,7 +117,7 @@ class DeltaTarget:
             table.location(site.name),
             channel=channel,
             ledger=ledger,
-            max_dead_letters=table.max_dead_letters,
+            max_dead_letters=table.letters_allowed,
             deletion_vectors=table.deletion_vectors,
             storage=site.storage,
             max_frame_bytes=site.max_frame_bytes,

@@ -40,7 +40,7 @@ def count_dead_letters(change: Change, rows: EventRows, name: TargetName, most: 
     dead = rows.persist(rows.dead)
     change.dead_letters = dead.count()
     if change.dead_letters > most:
-        raise _too_many(name, rows, dead, change.dead_letters)
+        raise _too_many(name, rows, dead, change.dead_letters, most)
     return replace(rows, dead=dead)
 
 
@@ -58,18 +58,24 @@ def record(change: Change, rows: EventRows, mark: Mark, ledger: LedgerTables) ->
         ledger.append_frame("dead_letters", letters)
 
 
-def _too_many(name: TargetName, rows: EventRows, dead: DataFrame, count: int) -> DeadLettersError:
+def _too_many(
+    name: TargetName, rows: EventRows, dead: DataFrame, count: int, most: int
+) -> DeadLettersError:
     """Return the error for ``count`` dead letters of one apply, with the most frequent cause."""
     causes = dead.groupBy(CAUSE).count().orderBy(F.desc("count"), CAUSE).limit(1)
     [(cause, of_cause)] = causes.collect()
     [(key,)] = dead.where(F.col(CAUSE) == cause).select(rows.key_json()).limit(1).collect()
     example = f", for example of key {key}" if rows.keys else ""
+    if most:
+        why, way_out = "So many are no accident", "raise the table's `max_dead_letters`"
+    else:
+        why, way_out = "The table's `on_failure` is retry", "set it to dead_letter"
     return DeadLettersError(
         f"{name.table}: {count} rows of one epoch cannot be applied at site {name.site}, "
-        f"{of_cause} of them for this cause: {cause}{example}. So many are no accident: nothing of "
-        "the epoch is applied or recorded, and the stream is held. If the cause is a constraint of "
-        "the table here, drop it or change it; otherwise raise the table's `max_dead_letters` in "
-        "the topology: such rows then become dead letters."
+        f"{of_cause} of them for this cause: {cause}{example}. {why}: nothing of the epoch is "
+        "applied or recorded, and the stream is held. If the cause is a constraint of the table "
+        f"here, drop it or change it; otherwise {way_out} in the topology: such rows then become "
+        "dead letters."
     )
 
 

@@ -9,7 +9,15 @@ from contextlib import suppress
 from spark_wan.channels.registry import check_options
 from spark_wan.errors import ChannelError, nearest
 from spark_wan.topology.entries import Entry, Problems
-from spark_wan.topology.model import QueueLimits, Sender, Site, Stream, Table, Topology
+from spark_wan.topology.model import (
+    MAX_DEAD_LETTERS,
+    QueueLimits,
+    Sender,
+    Site,
+    Stream,
+    Table,
+    Topology,
+)
 from spark_wan.topology.routes import all_streams, streams_of
 from spark_wan.topology.values import catalog_parts, is_path
 
@@ -230,6 +238,16 @@ def check_queue_limits(topology: Topology, problems: Problems) -> None:
                     "table's events: a site that is dropped would have no source table to copy "
                     "them from; set it to block or hold for the table",
                 )
+
+
+def check_failures(topology: Topology, problems: Problems) -> None:
+    """Refuse a maximum of dead letters for a table that has none."""
+    for table in topology.tables.values():
+        if table.on_failure == "retry" and table.max_dead_letters != MAX_DEAD_LETTERS:
+            problems.add(
+                f"tables.{table.name}.max_dead_letters",
+                "has no effect, since on_failure is retry; take one of them out",
+            )
 
 
 def check_delays(topology: Topology, problems: Problems) -> None:

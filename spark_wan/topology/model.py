@@ -12,8 +12,11 @@ from spark_wan.topology.ack_policy import POLICY_NAMES, AckPolicy, parse_ack_pol
 from spark_wan.topology.settings import setting, store_options
 from spark_wan.topology.values import (
     OnAckTimeout,
+    OnFailure,
     OnQueueLimit,
     OnTableOperation,
+    Optimize,
+    OrderPolicy,
     Source,
     Sync,
     SyncFrom,
@@ -21,8 +24,11 @@ from spark_wan.topology.values import (
     parse_flag,
     parse_name,
     parse_on_ack_timeout,
+    parse_on_failure,
     parse_on_queue_limit,
     parse_on_table_operation,
+    parse_optimize,
+    parse_order_policy,
     parse_signing_keys,
     parse_source,
     parse_sync,
@@ -220,6 +226,17 @@ class Sender:
         "How old a commit of a captured table is when it is published, at least: seconds, or 30m,"
         " 4h. 0: it is published at once.",
     )
+    optimize: Optimize = setting(
+        "latency",
+        parse_optimize,
+        "What captures of tables are timed for: latency, commits arrive as soon as possible;"
+        " throughput, more of them in one epoch, and half of the time without work.",
+    )
+    order_policy: OrderPolicy = setting(
+        "commit",
+        parse_order_policy,
+        "In which order sites see events: commit, whole commits in their order. There is no other.",
+    )
 
     @property
     def channel_name(self) -> str:
@@ -264,6 +281,12 @@ class Table:
         parse_count,
         "Maximum number of dead letters in one epoch; with more, the stream is held.",
     )
+    on_failure: OnFailure = setting(
+        "dead_letter",
+        parse_on_failure,
+        "What becomes of a row that cannot be sent or applied: dead_letter, the stream goes on"
+        " without it; retry, the stream is held until it can be.",
+    )
     deletion_vectors: bool = setting(
         True,
         parse_flag,
@@ -303,6 +326,11 @@ class Table:
         "Where workers are scarce, work on tables with a higher priority is taken first: -100 to"
         " 100.",
     )
+
+    @property
+    def letters_allowed(self) -> int:
+        """How many dead letters an epoch may have."""
+        return 0 if self.on_failure == "retry" else self.max_dead_letters
 
     def location(self, site: str) -> str:
         """Return the path, URL or catalog name of the table at ``site``."""

@@ -16,8 +16,11 @@ from spark_wan.units import parse_count
 from spark_wan.wire.signature import KeyReference
 
 OnAckTimeout = Literal["wait", "continue"]
+OnFailure = Literal["dead_letter", "retry"]
 OnQueueLimit = Literal["block", "hold", "drop_reader"]
 OnTableOperation = Literal["hold", "distribute", "skip"]
+Optimize = Literal["latency", "throughput"]
+OrderPolicy = Literal["commit"]
 Source = Literal["table", "sink"]
 Sync = Literal["auto", "delayed", "manual"]
 SyncFrom = Literal["any", "primary"]
@@ -42,6 +45,8 @@ _URL = re.compile(
     rf"([A-Za-z][A-Za-z0-9+.-]*)(?=:/)|({'|'.join({**CHANNELS, **_INSTEAD})})(?=:)", re.IGNORECASE
 )
 """A scheme: any before ``:/``, and a known one before ``:``, which begins no path."""
+_WEAKER_ORDERS = ("key", "thread", "partition", "none")
+"""Order policies of gateway senders, and none."""
 _UNKNOWN_TO_SPARK = {
     **dict.fromkeys(
         CHANNELS.keys() - set(STATE_SCHEMES),
@@ -198,6 +203,25 @@ def parse_table_priority(value: object) -> int:
     if priority > MOST_PRIORITY:
         raise ValueError(f"must be {MOST_PRIORITY} or less, not {priority}")
     return priority
+
+
+def parse_on_failure(value: object) -> OnFailure:
+    return cast(OnFailure, one_of(value, get_args(OnFailure)))
+
+
+def parse_optimize(value: object) -> Optimize:
+    return cast(Optimize, one_of(value, get_args(Optimize)))
+
+
+def parse_order_policy(value: object) -> OrderPolicy:
+    """Return an order policy; ValueError otherwise, also for those of other products."""
+    if value in _WEAKER_ORDERS:
+        raise ValueError(
+            f"{value!r} is not supported: write commit, or leave it out. Sites see whole commits "
+            "in their order, and so the events of each key, thread and partition, too. A weaker "
+            "order would gain nothing, since an apply uses all cores as it is."
+        )
+    return cast(OrderPolicy, one_of(value, get_args(OrderPolicy)))
 
 
 def parse_on_queue_limit(value: object) -> OnQueueLimit:

@@ -28,6 +28,8 @@ from spark_wan.wire.records import UNREADABLE, strict_record
 
 VERSION = 1
 DISCARDED, REPLAYED = "discarded", "replayed"
+SUPERSEDED = "superseded"
+"""In no entry: the ledger shows that a letter needs nothing any more."""
 
 LetterKey = tuple[str, str, str]
 """Side, stream and event ID of a dead letter."""

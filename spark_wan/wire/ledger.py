@@ -248,6 +248,18 @@ class Summary:
         return json.dumps({"claim" if self.claimed else "summary": content})
 
 
+def copied_in(apply: int | None, mark: str) -> int:
+    """Return the newest copy that a row of ``applied`` tells of: the number of its apply; 0: none.
+
+    Raises NewerRecordError, and UNREADABLE errors for what spark_wan did not write.
+    """
+    row = decode_row("", 0, mark, apply)
+    if isinstance(row, Summary):
+        return 0 if row.claimed else row.copied
+    is_copy = isinstance(row, LedgerRow) and row.mark.replaced is not None
+    return (apply or 0) if is_copy else 0
+
+
 LedgerRecord = LedgerRow | HistoryPosition | Summary
 """A row of the ledger's table ``applied``."""
 

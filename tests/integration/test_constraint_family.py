@@ -11,7 +11,7 @@ from __future__ import annotations
 import datetime
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -100,7 +100,9 @@ class Held:
     check: str | None = None
     row: Mapping[str, Any] | None = None
     """Of the source; None: numbers or texts."""
-    max_dead_letters: int | None = None
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """Of the table."""
+    rows: int = 1
 
 
 ID_X = pa.schema([("id", pa.int64()), ("x", pa.int64())])
@@ -180,7 +182,22 @@ HELD = {
         ),
         remedy=("DROP CONSTRAINT small",),
         check="ADD CONSTRAINT small CHECK (x < 0)",
-        max_dead_letters=2,
+        settings={"max_dead_letters": 2},
+        rows=3,
+    ),
+    "retried": Held(
+        "id BIGINT, x BIGINT",
+        ID_X,
+        (
+            "1 rows of one epoch",
+            "CHECK small: x < 0",
+            "`on_failure` is retry",
+            "drop it or change it",
+            "set it to dead_letter",
+        ),
+        remedy=("DROP CONSTRAINT small",),
+        check="ADD CONSTRAINT small CHECK (x < 0)",
+        settings={"on_failure": "retry"},
     ),
 }
 FREE = {
@@ -307,8 +324,7 @@ def family(
     """
     tables: dict[str, Mapping[str, Any]] = {"keyed": {}, "keyless": {"keys": []}}
     for name, held in HELD.items():
-        limit = {"max_dead_letters": held.max_dead_letters} if held.max_dead_letters else {}
-        tables[name] = {"keys": list(held.keys), **limit}
+        tables[name] = {"keys": list(held.keys), **held.settings}
     tables |= {name: {"keys": list(keys)} for name, (_, _, keys) in FREE.items()}
     chosen = needed(request)
     tables = {name: settings for name, settings in tables.items() if name in chosen}
@@ -331,9 +347,8 @@ def family(
         ).collect()
         row = {"id": "ab", "x": "cd "} if source is TEXTS else {"id": 1, "x": 2}
         row = (HELD[name].row if name in HELD else None) or row
-        insert(
-            wan, name, [{**row, "id": n} for n in range(3)] if name == "too_many" else [row], source
-        )
+        rows = HELD[name].rows if name in HELD else 1
+        insert(wan, name, [{**row, "id": n} for n in range(rows)] if rows > 1 else [row], source)
     held_tables = {name: held for name, held in HELD.items() if name in tables}
     for name, held in held_tables.items():
         if held.check:

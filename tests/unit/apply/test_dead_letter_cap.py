@@ -36,10 +36,13 @@ def test_a_task_returns_dead_letters_up_to_the_maximum(keys: tuple[int | None, .
     assert kinds == ["dead"] * 3 + ["frames"]
 
 
+@pytest.mark.parametrize("most", [0, 3])
 @pytest.mark.parametrize("keys", [(None,) * 50, (1,) * 50, (1, 1, 2, 2, 3, 3, 4, 4)])
-def test_a_task_returns_one_example_above_the_maximum(keys: tuple[int | None, ...]) -> None:
+def test_a_task_returns_one_example_above_the_maximum(
+    keys: tuple[int | None, ...], most: int
+) -> None:
     """Besides the frames, to be trimmed. Fails without ``CaptureTask._too_many``."""
-    found = dict(task_rows(changes(*keys), changes(98, 99)))
+    found = dict(task_rows(changes(*keys), changes(98, 99), most=most))
     assert set(found) <= {"too many", "frames"}
     assert found["too many"].startswith(
         ("null_in_key in version 7: {", "duplicate_key in version 7: {")
@@ -72,8 +75,17 @@ class Frame:
         return [(*answer, None) for answer in self.answers]
 
 
-@pytest.mark.parametrize("one_task", [True, False])
-def test_the_sender_holds_and_advises(monkeypatch: pytest.MonkeyPatch, one_task: bool) -> None:
+@pytest.mark.parametrize(
+    ("one_task", "most", "message"),
+    [
+        (True, 3, ("orders: more than 3 rows", "`max_dead_letters`")),
+        (False, 3, ("orders: more than 3 rows", "`max_dead_letters`")),
+        (True, 0, ("orders: some rows", "`on_failure` is retry", "set it to dead_letter")),
+    ],
+)
+def test_the_sender_holds_and_advises(
+    monkeypatch: pytest.MonkeyPatch, one_task: bool, most: int, message: tuple[str, ...]
+) -> None:
     """Whether one task has too many or all together; nothing is recorded, and no frame stays."""
     import spark_wan.capture.source as module
 
@@ -97,15 +109,10 @@ def test_the_sender_holds_and_advises(monkeypatch: pytest.MonkeyPatch, one_task:
     rows: Any = type(
         "Rows", (), {"repartition": lambda s, *_: s, "sortWithinPartitions": lambda s, *_: s}
     )()
-    source = delta_source(None, orders(max_dead_letters=3), channel, recorded.append)
+    source = delta_source(None, orders(max_dead_letters=most), channel, recorded.append)
     with pytest.raises(SourceError) as error:
         source._publish(rows, HEADER, 1)
-    for part in (
-        "orders: more than 3 rows",
-        "null_in_key in version 7",
-        '"city 0"',
-        "`max_dead_letters`",
-    ):
+    for part in (*message, "null_in_key in version 7", '"city 0"'):
         assert part in str(error.value)
     assert not recorded
     assert not list(channel.frames(STREAM))

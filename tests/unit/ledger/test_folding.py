@@ -12,12 +12,14 @@ from fakes import LedgerRows, Target
 from ledgers import held, ledger, mark, target
 
 from spark_wan.errors import LedgerError, TableReplacedError
+from spark_wan.ledger.dead_letters import Applies
 from spark_wan.ledger.event_ids import RecordedIds
 from spark_wan.ledger.folding import fold, folded_ids
 from spark_wan.ledger.ledger import Ledger
 from spark_wan.ledger.total import KEPT_TOKENS
 from spark_wan.steps import run
 from spark_wan.wire.ledger import (
+    DeadLetter,
     FoldedIds,
     HistoryPosition,
     LedgerRow,
@@ -131,6 +133,23 @@ def test_any_marks_fold_to_what_they_tell(seed: int) -> None:
 
 
 STEPS = 4
+
+
+def test_letters_before_a_copy_do_not_share_a_token_with_later_ones() -> None:
+    """The copy supersedes them, and only them. Fails when a fold across the copy has one range."""
+    marks = [mark(number, dead_letters=number) for number in (1, 2, 3, 5)]
+    marks.insert(3, mark(4, dead_letters=4, replaced=1))
+    table, store = recorded(*marks)
+    fold_all(store)
+    assert store.letters == [*[range_token(1, 3)] * 3, *[range_token(4, 5)] * 2]
+    found = ledger(store)
+    found.catch_up(table)
+    applies = Applies(found.tokens, found.copied)
+    letters = [
+        DeadLetter("receiver", "orders", "s", "e", 1, "put", None, "c", "{}", None, token=token)
+        for token in store.letters
+    ]
+    assert [applies.is_before_copy(each) for each in letters] == [True] * 3 + [False] * 2
 
 
 @pytest.mark.parametrize("steps", range(STEPS + 1))

@@ -69,8 +69,9 @@ def write(topology: Topology, *letters: DeadLetter, tokens: tuple[str, ...], **m
     rows = [{**asdict(each), "version": 1, **more} for each in letters]
     schema = pa.schema([*SCHEMA, *((name, pa.string()) for name in more if name != "version")])
     write_deltalake(ledger / "dead_letters", pa.Table.from_pylist(rows, schema))
-    applied = pa.array([*tokens, None], pa.string()), pa.array(["orders"] * (len(tokens) + 1))
-    write_deltalake(ledger / "applied", pa.table(applied, ["token", "table"]))
+    applied = [(token, name) for name in ("orders", "cities") for token in (*tokens, None)]
+    columns = [pa.array(each, pa.string()) for each in zip(*applied, strict=True)]
+    write_deltalake(ledger / "applied", pa.table(columns, ["token", "table"]))
 
 
 def test_letters_of_both_ends_are_read_with_their_rows(topology: Topology) -> None:

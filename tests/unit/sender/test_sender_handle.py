@@ -47,10 +47,11 @@ from spark_wan.runtime.progress import WorkWatch
 from spark_wan.runtime.scheduler import Found, Next
 from spark_wan.sender.acks import AckManager
 from spark_wan.sender.outbound_stream import OutboundStream, StreamStatus
+from spark_wan.sender.pipeline import Pipeline
 from spark_wan.sender.publish import CaptureSettings, Publisher
 from spark_wan.steps import run
 from spark_wan.topology.ack_policy import AckPolicy
-from spark_wan.wire.control import AT_VERSION, End, Ending, Rule, WantedEnd
+from spark_wan.wire.control import AT_VERSION, NEWEST, End, Ending, Rule, WantedEnd
 from spark_wan.wire.frame import FrameHeader
 from spark_wan.wire.manifest import EVENTS
 from spark_wan.wire.sender_record import EndRequest
@@ -467,6 +468,34 @@ def test_b27_block_on_ack_delays_the_next_epoch_until_the_policy_is_met(
     until(lambda: log.newest_epoch() == 3)
     here.handle.stop()
     assert here.handle.exception() is None
+
+
+def test_commits_wait_for_later_ones_but_not_once_somebody_waits_for_the_end() -> None:
+    """A drain would take as long as an apply. Fails when the wait does not ask for that."""
+
+    class Patient(Pipeline):
+        gathers, asked = False, 0
+
+        def wait(self) -> float:
+            self.asked += self.gathers
+            return 3_600.0 if self.gathers else 0.0
+
+    here = Here(orders=0)
+    stream, log = here.streams[0], StreamLog(here.channel, "orders")
+    stream.pipeline = pipeline = Patient("throughput")
+    here.begin()
+    until(lambda: log.newest_epoch() == 1)
+    pipeline.gathers = True
+    here.tables["orders"].add()
+    until(lambda: pipeline.asked >= 5)
+    assert log.newest_epoch() == 1
+    publisher = stream.publisher
+    assert publisher is not None
+    end = Ending(None, None, End(NEWEST, 0), 1, by="ann at here", at=5)
+    publisher.wanted = publisher.wanted_before = lambda: WantedEnd(1, end)
+    until(lambda: publisher.has_ended)
+    here.handle.stop()
+    assert [log.read(epoch).last_version for epoch in (2, 3)] == [1, 1]
 
 
 def counted_rounds(here: Here) -> list[int]:

@@ -9,13 +9,18 @@ from dataclasses import replace
 from pathlib import Path
 from unittest.mock import patch
 
+import pyarrow as pa
 import pytest
+from deltalake import write_deltalake
+from ledgers import mark
 from topologies import two_sites
 from unit.ledger.test_read_dead_letters import APPLIED, SENT, topology, write
+from unit.wire.test_ledger_rows import SUMMARY
 
 from spark_wan.channels.registry import open_channel
 from spark_wan.cli.app import main
 from spark_wan.errors import LedgerError, OptionError, TopologyError
+from spark_wan.events.dead_letters import ID_USED_AGAIN
 from spark_wan.log.notes import acks, put_refused
 from spark_wan.log.stream_log import StreamLog
 from spark_wan.state.handled import HandledLetters
@@ -25,15 +30,22 @@ from spark_wan.topology.parsing import parse_topology
 from spark_wan.topology.signing import receiving_trust
 from spark_wan.units import milliseconds
 from spark_wan.wire.handled import Handled
-from spark_wan.wire.ledger import DeadLetter
+from spark_wan.wire.ledger import DeadLetter, LedgerRecord, LedgerRow, encode_row, range_token
 from spark_wan.wire.refused import RefusedEvents
 
 __all__ = ["topology"]  # a fixture
 NOW = 1_700_000_000_000
 CHECKS = Chosen(cause="check")
 FIRST = replace(APPLIED, event_id="a1", at=NOW)
-SECOND = replace(APPLIED, event_id="a2", at=NOW + 60_000, cause="CHECK positive", origin_version=9)
-OLD = replace(APPLIED, event_id="a0", at=None, origin_version=1)
+SECOND = replace(
+    APPLIED,
+    event_id="a2",
+    at=NOW + 60_000,
+    cause="CHECK positive",
+    origin_version=9,
+    key='{"id":6}',
+)
+OLD = replace(APPLIED, event_id="a0", at=None, origin_version=1, key='{"id":7}')
 HANDLED_V1 = (
     b'{"version":1,"what":"discarded","by":"ann at here","at":5,"why":"a test",'
     b'"letters":[["receiver","newark.east.orders","a1"]]}'
@@ -96,6 +108,59 @@ def test_b36_what_was_discarded_is_listed_no_more(topology: Topology) -> None:
     assert found.letter == FIRST and found.handled is not None
     assert (found.handled.what, found.handled.why) == ("discarded", "a test")
     assert " at " in found.handled.by and found.handled.at
+
+
+def applied(topology: Topology, *rows: LedgerRecord) -> None:
+    """Add marks to the ledger."""
+    folder = Path(topology.site("seattle").state) / "ledger/applied"
+    table = pa.Table.from_pylist([{"table": "orders", **encode_row(row)} for row in rows])
+    write_deltalake(folder, table, mode="append", schema_mode="merge")
+
+
+def superseded(topology: Topology) -> dict[str, str]:
+    """Event IDs of letters that need nothing any more, and why."""
+    found = letters(topology, "seattle", Chosen(handled=True))
+    said = {each.letter.event_id: each.handled for each in found if each.handled is not None}
+    assert all((done.what, done.by) == ("superseded", "") for done in said.values())
+    return {event: done.why for event, done in said.items()}
+
+
+def test_b36_a_later_event_of_a_row_supersedes_those_before_it(topology: Topology) -> None:
+    """Of the same stream and key. Fails when an operator mends a row by an event that the source
+    has replaced, or when an event whose ID was used before counts as one of the row."""
+    later = replace(FIRST, event_id="b1", origin_version=FIRST.origin_version + 1)
+    twin = replace(FIRST, event_id="b2", stream="newark.west.orders")
+    reused = replace(later, event_id="b3", origin_version=99, cause=ID_USED_AGAIN)
+    keyless = [replace(FIRST, event_id=f"b{n}", key=None, origin_version=n) for n in (4, 5)]
+    sent = [replace(SENT, event_id=f"b{n}", origin_version=n) for n in (6, 7)]
+    write(topology, FIRST, later, twin, reused, SECOND, *keyless, *sent, tokens=("t1",))
+    assert superseded(topology) == {"a1": "a later event of the row was refused, too"}
+    assert "a1" not in ids(topology) and len(ids(topology)) == 8
+
+
+def test_b36_a_copy_supersedes_the_letters_before_it(topology: Topology) -> None:
+    """It has their rows as they are at the source, or has refused them again. Fails when they stay
+    open though somebody has got a copy by another way than a replay."""
+    kinds = {"before": "t1", "at": "t2", "behind": "t3"}
+    kinds |= {"folded": range_token(1, 3), "both": range_token(3, 9)}
+    rows = [
+        replace(FIRST, event_id=name, token=token, key=f'{{"id":{n}}}')
+        for n, (name, token) in enumerate(kinds.items())
+    ]
+    write(topology, *rows, tokens=())
+    marks = mark(4, token="t1"), mark(5, token="t2", replaced=1), mark(6, token="t3")
+    applied(topology, *(LedgerRow("target-1", 9, each) for each in marks))
+    assert superseded(topology) == dict.fromkeys(
+        ("before", "folded"), "a copy of the table has come since"
+    )
+
+
+def test_a_fold_keeps_letters_before_a_copy_apart(topology: Topology) -> None:
+    """A summary still says which apply took the copy."""
+    rows = [replace(FIRST, event_id=each, token=f"marked {each}") for each in ("1-4", "5-7")]
+    write(topology, *(replace(each, key=each.token) for each in rows), tokens=())
+    applied(topology, replace(SUMMARY, copied=5), replace(SUMMARY, copied=99).as_claim())
+    assert list(superseded(topology)) == ["1-4"]
 
 
 def test_a_letter_that_comes_again_is_a_new_one(topology: Topology) -> None:
