@@ -505,7 +505,7 @@ GUARDS = {
     [f49quiet]
     test_f49_quiet_commits_are_recorded_after_a_day
     Quiet.lasts
-    - self.record_at is not None and self.clock() >= self.record_at
+    - self.record_at is not None and now >= self.record_at
     + False
 
     [f49seen]
@@ -3806,6 +3806,152 @@ GUARDS = {
     - held is None and reading.holds_when_full
     + False
     """,
+    "unit/sender/test_history.py": """
+    [history, the oldest commit]
+    test_the_oldest_commit_that_is_not_published_says_how_long_its_history_lasts
+    Publisher.unpublished_since
+    - commits[first].time if first < len(commits) else self._quiet.complete_until
+    + self._quiet.complete_until
+
+    [history, what an earlier sender has said]
+    test_the_oldest_commit_that_is_not_published_says_how_long_its_history_lasts
+    OutboundStream._known_history
+    - {name: value for name, value in known.items() if value is not None}
+    + known
+
+    [history, each look]
+    test_the_history_of_an_idle_source_is_needed_from_the_last_look_on
+    Quiet.lasts
+    - self.complete_until = now
+    + pass
+
+    [history, no news]
+    test_the_history_of_an_idle_source_is_needed_from_the_last_look_on
+    _news
+    - {name: value for name, value in fields.items() if name != "history_from"}
+    + fields
+
+    [history, the newest with the next record]
+    test_the_history_of_an_idle_source_is_needed_from_the_last_look_on
+    SenderRecordKeeper.keep
+    - self._told = told
+    - return None
+    + return None
+
+    [history, the last look before a stop]
+    test_the_history_of_an_idle_source_is_needed_from_the_last_look_on
+    SenderRecordKeeper.stop
+    - (self._told or {}).get("history_from", mine.history_from)
+    + mine.history_from
+
+    [history, the first part of a long one]
+    test_of_a_long_history_the_first_part_does_not_hide_the_rest
+    Publisher._plan
+    - self._quiet.read_through(history[-1].version, history[-1].time)
+    + self._quiet.read_through(history[-1].version, now)
+
+    [history, only a report]
+    test_a_retention_that_cannot_be_read_is_no_reason_to_stop
+    Publisher.read_retention
+    - except Exception as error:
+    + except WanError as error:
+
+    [history, warned of once]
+    test_a_history_that_ends_is_warned_of_once
+    HistoryWatch.look
+    - left is None or not self._is_soon(left, record) or self._told
+    + left is None or not self._is_soon(left, record)
+
+    [history, warned of again]
+    test_a_history_that_ends_is_warned_of_once
+    HistoryWatch.went_on
+    - self._told = False
+    + pass
+
+    [history, raised since]
+    test_a_retention_that_is_raised_ends_the_warning
+    HistoryWatch.look
+    - self.publisher.read_retention(afresh=True)
+    + pass
+
+    [history, read once an hour]
+    test_a_retention_that_is_raised_ends_the_warning
+    HistoryWatch._must_read
+    - self._read_at is not None and now - self._read_at < READ_INTERVAL
+    + False
+
+    [history, paused from the start]
+    test_a_sender_that_is_paused_from_its_start_warns_by_what_the_last_one_has_said
+    HistoryWatch._left
+    - since is None and record is not None
+    + False
+
+    [history, while a pause lasts]
+    test_a_sender_that_is_paused_from_its_start_warns_by_what_the_last_one_has_said
+    OutboundStream._watch_history
+    - is_held or self._is_capture_paused()
+    + is_held
+
+    [history, the shorter retention]
+    unit/capture/test_idle_tables.py::test_a_history_lasts_as_long_as_the_shorter_retention
+    Retention.of_history
+    - min(self._current(spark, afresh)[1:])
+    + self._current(spark, afresh)[1]
+
+    [history, read afresh]
+    unit/capture/test_idle_tables.py::test_a_history_lasts_as_long_as_the_shorter_retention
+    Retention._current
+    - afresh or self._read is None or now - self._read[0] > RETENTION_INTERVAL
+    + self._read is None or now - self._read[0] > RETENTION_INTERVAL
+
+    [history, of a sender that goes on]
+    unit/status/test_status.py::test_the_history_of_a_source_lasts_from_what_is_not_sent_on
+    _history_until
+    - record.history_until if stands_still or record.waiting else None
+    + record.history_until
+
+    [history, a pause that goes on to capture]
+    unit/status/test_status.py::test_the_history_of_a_source_lasts_from_what_is_not_sent_on
+    _history_until
+    - paused is not None and paused.capture
+    + paused is not None
+
+    [history, the time left]
+    unit/status/test_check.py::test_a_history_that_ends_is_named_with_the_time_that_is_left
+    _Check._history
+    - sender is None or sender.retention_ms is None
+    + True
+
+    [history, half of what is kept]
+    unit/status/test_check.py::test_a_table_that_keeps_little_is_not_warned_of_at_once
+    warn_below
+    - min(left, retention // 2)
+    + left
+
+    [history, critical]
+    unit/status/test_check.py::test_a_history_that_has_ended_is_critical
+    _Check._history_ends
+    - Level.WARNING if has_ended else Level.CRITICAL
+    + Level.WARNING
+
+    [history, of a stream that was ended]
+    unit/status/test_check.py::test_a_history_that_has_ended_is_critical
+    _Check._history_ends
+    - Level.WARNING if has_ended else Level.CRITICAL
+    + Level.CRITICAL
+
+    [history, who forwards has none]
+    unit/status/test_check.py::test_a_sender_that_goes_on_or_forwards_needs_no_history
+    _Check._history
+    - stream.from_site != stream.origin
+    + False
+
+    [history, where it matters]
+    unit/cli/test_status_view.py::test_the_history_that_a_source_keeps_is_shown_where_it_matters
+    StatusView._history
+    - is_soon or stands_still
+    + True
+    """,
     "unit/sender/test_rate.py": """
     [rate, the debt]
     test_a_large_epoch_is_sent_at_once_and_paid_for_afterwards
@@ -4289,7 +4435,8 @@ GUARDS = {
     test_an_idle_stream_costs_no_request_and_no_look
     test_a_start_costs_one_read_and_one_write
     SenderRecordKeeper.keep
-    - if told == self._told:
+    - if _news(told) == _news(self._told):
+    -     self._told = told
     -     return None
     + pass
 

@@ -40,7 +40,7 @@ def check(
     ] = None,
     history: Annotated[
         float,
-        _time("Warn if nothing of a table was captured for this long."),
+        _time("Warn if a source keeps what is not sent for less than this."),
     ] = _DEFAULT.history,
     paused: Annotated[
         float,
