@@ -3156,9 +3156,9 @@ GUARDS = {
 
     [check, a channel that is not there]
     unit/status/test_check.py::test_what_is_not_there_is_not_right
-    check
-    - [*_not_there(channels), *problems(channels, limits or Limits(), now)]
-    + [*problems(channels, limits or Limits(), now)]
+    Checker.check
+    - [*_not_there(channels), *problems(channels, self.limits, now)]
+    + [*problems(channels, self.limits, now)]
 
     [check, nobody has started it]
     unit/status/test_check.py::test_what_is_not_there_is_not_right
@@ -3174,7 +3174,7 @@ GUARDS = {
 
     [check, what was not read]
     unit/status/test_check.py::test_a_check_remembers_what_it_cannot_read
-    check
+    Checker.check
     - Counters(now, {**before.without(counters).letters, **counters.letters})
     + counters
 
@@ -3853,8 +3853,11 @@ GUARDS = {
     [history, only a report]
     test_a_retention_that_cannot_be_read_is_no_reason_to_stop
     Publisher.read_retention
+    - try:
+    -     self.retention = self.source.history_retention(afresh)
     - except Exception as error:
-    + except WanError as error:
+    -     logger.debug("%s: its retention cannot be read: %s", self.settings.stream, error)
+    + self.retention = self.source.history_retention(afresh)
 
     [history, warned of once]
     test_a_history_that_ends_is_warned_of_once
@@ -3951,6 +3954,97 @@ GUARDS = {
     StatusView._history
     - is_soon or stands_still
     + True
+    """,
+    "unit/status/test_watch.py": """
+    [watch, no text in what a problem is]
+    test_a_problem_is_told_once_and_once_when_it_is_over
+    _key
+    - problem.kind, problem.channel, problem.stream, problem.site
+    + problem.kind, problem.channel, problem.stream, problem.site + problem.text
+
+    [watch, of which site]
+    test_what_differs_in_kind_or_place_is_another_problem
+    _key
+    - problem.kind, problem.channel, problem.stream, problem.site
+    + "", "", "", ""
+
+    [watch, worse]
+    test_a_problem_that_becomes_worse_is_told_again
+    changes
+    - key not in known or _is_worse(each, known[key])
+    + key not in known
+
+    [watch, what cannot be read goes on]
+    test_what_cannot_be_read_is_not_over
+    changes
+    - {key: each for key, each in known.items() if key not in now and is_hidden(each)}
+    + {}
+
+    [watch, what comes of what cannot be read]
+    test_what_cannot_be_read_is_not_over
+    changes
+    - not is_hidden(each) and (key not in now or _is_worse(each, now[key]))
+    + key not in now or _is_worse(each, now[key])
+
+    [watch, only that stream]
+    test_what_cannot_be_read_is_not_over
+    changes
+    - each.stream in ("", problem.stream)
+    + True
+
+    [watch, a callback that fails]
+    test_a_callback_that_fails_stops_nothing
+    Watch._tell
+    - try:
+    -     self._on_alert(alert)
+    - except Exception:
+    -     problem = alert.problem
+    -     log.exception(
+    -         "%s: the function that is told of problems has failed",
+    -         problem.stream or problem.channel,
+    -         event="listener-failed",
+    -         stream=problem.stream or None,
+    -         channel=problem.channel,
+    -         what_to_do="Correct the function that is passed as on_alert.",
+    -     )
+    + self._on_alert(alert)
+
+    [watch, a check that fails]
+    test_a_check_that_fails_ends_nothing
+    Watch.look
+    - str(error) != self._failed
+    + True
+
+    [watch, dead letters]
+    test_dead_letters_are_counted_from_check_to_check
+    Checker.check
+    - self.counters = counters
+    + pass
+
+    [watch, a callback that hangs]
+    test_a_stop_does_not_wait_for_a_callback_that_hangs
+    Watch.look
+    - if self._stopped.is_set():
+    -     return
+    + pass
+
+    [watch, stopped from within]
+    test_a_callback_may_stop_its_watch
+    Watch.stop
+    - self._thread is threading.current_thread()
+    + False
+
+    [watch, every]
+    test_a_watch_refuses_what_it_cannot_do
+    Watch.__init__
+    - not every > 0
+    + False
+
+    [watch, no memory file]
+    unit/cli/test_check_command.py::test_a_check_that_goes_on_has_no_memory_file
+    check
+    - every is not None and memory is not None
+    + False
     """,
     "unit/sender/test_rate.py": """
     [rate, the debt]

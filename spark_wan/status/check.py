@@ -24,11 +24,11 @@ from spark_wan.status.reports import (
     RETRYING,
     ChannelReport,
     SiteReport,
+    StatusReader,
     StreamReport,
     describe_dropped,
     describe_hold,
     exists,
-    read_status,
 )
 from spark_wan.topology.model import Topology
 from spark_wan.units import format_bytes, format_duration, milliseconds
@@ -58,7 +58,8 @@ class Limits:
     paused: float = 86_400.0
     """How long a stream is paused."""
     dead_letters: float = 0.0
-    """Dead letters per minute since the last check, of a sender or a site. Only with a memory."""
+    """Dead letters per minute since the last check, of a sender or a site. Only with a memory, or
+    in a watch."""
 
 
 @dataclass(frozen=True)
@@ -95,17 +96,37 @@ def check(
         TopologyError: the site is unknown.
         WanError: the memory cannot be read or written.
     """
-    now, channels = milliseconds(), read_status(topology, site)
-    before = None if memory is None else Counters.read(memory)
-    counters = Counters.of(channels, now)
-    found = [*_not_there(channels), *problems(channels, limits or Limits(), now)]
-    if before is not None:
-        found += _dead_letters(before, counters, limits or Limits())
-        # What could not be read this time is compared with the next.
-        counters = Counters(now, {**before.without(counters).letters, **counters.letters})
-    if memory is not None:
-        counters.write(memory)
-    return sorted(found, key=lambda each: [*_ORDER].index(each.level))
+    checker = Checker(topology, site, limits)
+    checker.counters = None if memory is None else Counters.read(memory)
+    found = checker.check()
+    if memory is not None and checker.counters is not None:
+        checker.counters.write(memory)
+    return found
+
+
+class Checker:
+    """Checks the streams of a topology, again and again. Changes nothing. Raises TopologyError for
+    an unknown site."""
+
+    def __init__(
+        self, topology: Topology, site: str | None = None, limits: Limits | None = None
+    ) -> None:
+        self.reader = StatusReader(topology, site)
+        self.limits = limits or Limits()
+        self.counters: Counters | None = None
+        """As the last check has seen them; None: there was none."""
+
+    def check(self) -> list[Problem]:
+        """Return what is wrong, the worst first."""
+        now, channels, before = milliseconds(), self.reader.read(), self.counters
+        counters = Counters.of(channels, now)
+        found = [*_not_there(channels), *problems(channels, self.limits, now)]
+        if before is not None:
+            found += _dead_letters(before, counters, self.limits)
+            # What could not be read this time is compared with the next.
+            counters = Counters(now, {**before.without(counters).letters, **counters.letters})
+        self.counters = counters
+        return sorted(found, key=lambda each: [*_ORDER].index(each.level))
 
 
 def _not_there(channels: Sequence[ChannelReport]) -> Iterator[Problem]:

@@ -39,6 +39,7 @@ def held(channel: CountedChannel) -> Stream:
     sender = Stream(channel)
     sender.look()
     sender.source.add("TRUNCATE")
+    sender.source.add()
     sender.look(1.0)
     assert sender.record.held is not None
     return sender
