@@ -3806,7 +3806,7 @@ GUARDS = {
     - held is None and reading.holds_when_full
     + False
     """,
-    "unit/sender/test_history.py": """
+    "unit/sender/test_ending_history.py": """
     [history, the oldest commit]
     test_the_oldest_commit_that_is_not_published_says_how_long_its_history_lasts
     Publisher.unpublished_since
