@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from spark_wan.sender.job import Sender
     from spark_wan.status.check import check
     from spark_wan.status.reports import read_status
+    from spark_wan.status.watch import watch
     from spark_wan.sync.inverse import undo
     from spark_wan.sync.verify import verify
 
@@ -81,6 +82,7 @@ __all__ = [
     "undo",
     "verify",
     "wait_for_ack",
+    "watch",
     "withdraw",
 ]
 
@@ -105,6 +107,7 @@ _LAZY = {
     "synchronized": "spark_wan.datasource.synchronized",
     "undo": "spark_wan.sync.inverse",
     "verify": "spark_wan.sync.verify",
+    "watch": "spark_wan.status.watch",
     "withdraw": "spark_wan.control.decide",
 }
 

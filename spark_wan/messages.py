@@ -60,6 +60,7 @@ ROLES = {
     "receiver": "the receiver: its channels and streams",
     "runtime": "the jobs: start, stop, long work",
     "sender": "the sender: its streams, acks, copies",
+    "status": "watches the streams of a topology",
     "sync": "copies of tables: asked for, compared, undone",
     "target": "writes tables",
 }
@@ -70,6 +71,7 @@ SUBJECTS = "stream", "table", "channel", "site"
 FIELDS = (
     "event",
     *SUBJECTS,
+    "kind",
     "epoch",
     "version",
     "cause",

@@ -511,7 +511,7 @@ GUARDS = {
     [f49quiet]
     test_f49_quiet_commits_are_recorded_after_a_day
     Quiet.lasts
-    - self.record_at is not None and self.clock() >= self.record_at
+    - self.record_at is not None and now >= self.record_at
     + False
 
     [f49seen]
@@ -3192,9 +3192,9 @@ GUARDS = {
 
     [check, a channel that is not there]
     unit/status/test_check.py::test_what_is_not_there_is_not_right
-    check
-    - [*_not_there(channels), *problems(channels, limits or Limits(), now)]
-    + [*problems(channels, limits or Limits(), now)]
+    Checker.check
+    - [*_not_there(channels), *problems(channels, self.limits, now)]
+    + [*problems(channels, self.limits, now)]
 
     [check, nobody has started it]
     unit/status/test_check.py::test_what_is_not_there_is_not_right
@@ -3210,7 +3210,7 @@ GUARDS = {
 
     [check, what was not read]
     unit/status/test_check.py::test_a_check_remembers_what_it_cannot_read
-    check
+    Checker.check
     - Counters(now, {**before.without(counters).letters, **counters.letters})
     + counters
 
@@ -3842,6 +3842,246 @@ GUARDS = {
     - held is None and reading.holds_when_full
     + False
     """,
+    "unit/sender/test_ending_history.py": """
+    [history, the oldest commit]
+    test_the_oldest_commit_that_is_not_published_says_how_long_its_history_lasts
+    Publisher.unpublished_since
+    - commits[first].time if first < len(commits) else self._quiet.complete_until
+    + self._quiet.complete_until
+
+    [history, what an earlier sender has said]
+    test_the_oldest_commit_that_is_not_published_says_how_long_its_history_lasts
+    OutboundStream._known_history
+    - {name: value for name, value in known.items() if value is not None}
+    + known
+
+    [history, each look]
+    test_the_history_of_an_idle_source_is_needed_from_the_last_look_on
+    Quiet.lasts
+    - self.complete_until = now
+    + pass
+
+    [history, no news]
+    test_the_history_of_an_idle_source_is_needed_from_the_last_look_on
+    _news
+    - {name: value for name, value in fields.items() if name != "history_from"}
+    + fields
+
+    [history, the newest with the next record]
+    test_the_history_of_an_idle_source_is_needed_from_the_last_look_on
+    SenderRecordKeeper.keep
+    - self._told = told
+    - return None
+    + return None
+
+    [history, the last look before a stop]
+    test_the_history_of_an_idle_source_is_needed_from_the_last_look_on
+    SenderRecordKeeper.stop
+    - (self._told or {}).get("history_from", mine.history_from)
+    + mine.history_from
+
+    [history, the first part of a long one]
+    test_of_a_long_history_the_first_part_does_not_hide_the_rest
+    Publisher._plan
+    - self._quiet.read_through(history[-1].version, history[-1].time)
+    + self._quiet.read_through(history[-1].version, now)
+
+    [history, only a report]
+    test_a_retention_that_cannot_be_read_is_no_reason_to_stop
+    Publisher.read_retention
+    - try:
+    -     self.retention = self.source.history_retention(afresh)
+    - except Exception as error:
+    -     logger.debug("%s: its retention cannot be read: %s", self.settings.stream, error)
+    + self.retention = self.source.history_retention(afresh)
+
+    [history, warned of once]
+    test_a_history_that_ends_is_warned_of_once
+    HistoryWatch.look
+    - left is None or not self._is_soon(left, record) or self._told
+    + left is None or not self._is_soon(left, record)
+
+    [history, warned of again]
+    test_a_history_that_ends_is_warned_of_once
+    HistoryWatch.went_on
+    - self._told = False
+    + pass
+
+    [history, raised since]
+    test_a_retention_that_is_raised_ends_the_warning
+    HistoryWatch.look
+    - self.publisher.read_retention(afresh=True)
+    + pass
+
+    [history, read once an hour]
+    test_a_retention_that_is_raised_ends_the_warning
+    HistoryWatch._must_read
+    - self._read_at is not None and now - self._read_at < READ_INTERVAL
+    + False
+
+    [history, paused from the start]
+    test_a_sender_that_is_paused_from_its_start_warns_by_what_the_last_one_has_said
+    HistoryWatch._left
+    - since is None and record is not None
+    + False
+
+    [history, while a pause lasts]
+    test_a_sender_that_is_paused_from_its_start_warns_by_what_the_last_one_has_said
+    OutboundStream._watch_history
+    - is_held or self._is_capture_paused()
+    + is_held
+
+    [history, the shorter retention]
+    unit/capture/test_idle_tables.py::test_a_history_lasts_as_long_as_the_shorter_retention
+    Retention.of_history
+    - min(self._current(spark, afresh)[1:])
+    + self._current(spark, afresh)[1]
+
+    [history, read afresh]
+    unit/capture/test_idle_tables.py::test_a_history_lasts_as_long_as_the_shorter_retention
+    Retention._current
+    - afresh or self._read is None or now - self._read[0] > RETENTION_INTERVAL
+    + self._read is None or now - self._read[0] > RETENTION_INTERVAL
+
+    [history, of a sender that goes on]
+    unit/status/test_status.py::test_the_history_of_a_source_lasts_from_what_is_not_sent_on
+    _history_until
+    - record.history_until if stands_still or record.waiting else None
+    + record.history_until
+
+    [history, a pause that goes on to capture]
+    unit/status/test_status.py::test_the_history_of_a_source_lasts_from_what_is_not_sent_on
+    _history_until
+    - paused is not None and paused.capture
+    + paused is not None
+
+    [history, the time left]
+    unit/status/test_check.py::test_a_history_that_ends_is_named_with_the_time_that_is_left
+    _Check._history
+    - sender is None or sender.retention_ms is None
+    + True
+
+    [history, half of what is kept]
+    unit/status/test_check.py::test_a_table_that_keeps_little_is_not_warned_of_at_once
+    warn_below
+    - min(left, retention // 2)
+    + left
+
+    [history, critical]
+    unit/status/test_check.py::test_a_history_that_has_ended_is_critical
+    _Check._history_ends
+    - Level.WARNING if has_ended else Level.CRITICAL
+    + Level.WARNING
+
+    [history, of a stream that was ended]
+    unit/status/test_check.py::test_a_history_that_has_ended_is_critical
+    _Check._history_ends
+    - Level.WARNING if has_ended else Level.CRITICAL
+    + Level.CRITICAL
+
+    [history, who forwards has none]
+    unit/status/test_check.py::test_a_sender_that_goes_on_or_forwards_needs_no_history
+    _Check._history
+    - stream.from_site != stream.origin
+    + False
+
+    [history, where it matters]
+    unit/cli/test_status_view.py::test_the_history_that_a_source_keeps_is_shown_where_it_matters
+    StatusView._history
+    - is_soon or stands_still
+    + True
+    """,
+    "unit/status/test_watch.py": """
+    [watch, no text in what a problem is]
+    test_a_problem_is_told_once_and_once_when_it_is_over
+    _key
+    - problem.kind, problem.channel, problem.stream, problem.site
+    + problem.kind, problem.channel, problem.stream, problem.site + problem.text
+
+    [watch, of which site]
+    test_what_differs_in_kind_or_place_is_another_problem
+    _key
+    - problem.kind, problem.channel, problem.stream, problem.site
+    + "", "", "", ""
+
+    [watch, worse]
+    test_a_problem_that_becomes_worse_is_told_again
+    changes
+    - key not in known or _is_worse(each, known[key])
+    + key not in known
+
+    [watch, what cannot be read goes on]
+    test_what_cannot_be_read_is_not_over
+    changes
+    - {key: each for key, each in known.items() if key not in now and is_hidden(each)}
+    + {}
+
+    [watch, what comes of what cannot be read]
+    test_what_cannot_be_read_is_not_over
+    changes
+    - not is_hidden(each) and (key not in now or _is_worse(each, now[key]))
+    + key not in now or _is_worse(each, now[key])
+
+    [watch, only that stream]
+    test_what_cannot_be_read_is_not_over
+    changes
+    - each.stream in ("", problem.stream)
+    + True
+
+    [watch, a callback that fails]
+    test_a_callback_that_fails_stops_nothing
+    Watch._tell
+    - try:
+    -     self._on_alert(alert)
+    - except Exception:
+    -     problem = alert.problem
+    -     log.exception(
+    -         "%s: the function that is told of problems has failed",
+    -         problem.stream or problem.channel,
+    -         event="listener-failed",
+    -         stream=problem.stream or None,
+    -         channel=problem.channel,
+    -         what_to_do="Correct the function that is passed as on_alert.",
+    -     )
+    + self._on_alert(alert)
+
+    [watch, a check that fails]
+    test_a_check_that_fails_ends_nothing
+    Watch.look
+    - str(error) != self._failed
+    + True
+
+    [watch, dead letters]
+    test_dead_letters_are_counted_from_check_to_check
+    Checker.check
+    - self.counters = counters
+    + pass
+
+    [watch, a callback that hangs]
+    test_a_stop_does_not_wait_for_a_callback_that_hangs
+    Watch.look
+    - if self._stopped.is_set():
+    -     return
+    + pass
+
+    [watch, stopped from within]
+    test_a_callback_may_stop_its_watch
+    Watch.stop
+    - self._thread is threading.current_thread()
+    + False
+
+    [watch, every]
+    test_a_watch_refuses_what_it_cannot_do
+    Watch.__init__
+    - not every > 0
+    + False
+
+    [watch, no memory file]
+    unit/cli/test_check_command.py::test_a_check_that_goes_on_has_no_memory_file
+    check
+    - every is not None and memory is not None
+    + False
+    """,
     "unit/sender/test_rate.py": """
     [rate, the debt]
     test_a_large_epoch_is_sent_at_once_and_paid_for_afterwards
@@ -4325,7 +4565,8 @@ GUARDS = {
     test_an_idle_stream_costs_no_request_and_no_look
     test_a_start_costs_one_read_and_one_write
     SenderRecordKeeper.keep
-    - if told == self._told:
+    - if _news(told) == _news(self._told):
+    -     self._told = told
     -     return None
     + pass
 

@@ -53,7 +53,7 @@ from spark_wan.delta.jobs import watched_jobs
 from spark_wan.delta.log_files import LogFiles, adds_rows
 from spark_wan.delta.sessions import CurrentSession
 from spark_wan.delta.tables import (
-    LogRetention,
+    Retention,
     change_feed_and_size,
     history,
     load,
@@ -105,13 +105,13 @@ class DeltaSource:
     """Options of the object store that has the table."""
     _history: tuple[int, list[Commit]] | None = None
     """A version, and the commits after it, which the publisher reads next."""
-    _retention: LogRetention = field(init=False)
+    _retention: Retention = field(init=False)
     log_files: LogFiles = field(init=False)
     _backlog: Backlog = field(init=False)
     _batches: ArrowBatches = field(init=False)
 
     def __post_init__(self) -> None:
-        self._retention = LogRetention(self.table.location)
+        self._retention = Retention(self.table.location)
         self.log_files = LogFiles(self.table.location, self.storage)
         self._backlog = Backlog(self._read_history)
         self._batches = ArrowBatches(self.session, self.table.name)
@@ -175,7 +175,11 @@ class DeltaSource:
 
     def log_retention(self) -> int:
         with self._errors():
-            return self._retention.milliseconds(self.spark)
+            return self._retention.of_log(self.spark)
+
+    def history_retention(self, afresh: bool = False) -> int:
+        with self._errors():
+            return self._retention.of_history(self.spark, afresh)
 
     def schema_at(self, version: int) -> Mapping[str, Any]:
         with self._errors():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+import threading
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,6 +13,7 @@ from spark_wan.cli.options import Config, Format, OutputFormat, parsed
 from spark_wan.cli.output import reporting_errors
 from spark_wan.status.check import Limits, exit_code
 from spark_wan.status.check import check as find
+from spark_wan.status.watch import Watch
 from spark_wan.topology.parsing import load_topology
 from spark_wan.units import parse_bytes, parse_seconds
 
@@ -40,7 +43,7 @@ def check(
     ] = None,
     history: Annotated[
         float,
-        _time("Warn if nothing of a table was captured for this long."),
+        _time("Warn if a source keeps what is not sent for less than this."),
     ] = _DEFAULT.history,
     paused: Annotated[
         float,
@@ -59,15 +62,41 @@ def check(
         Path | None,
         typer.Option("--memory", metavar="FILE", help="Keep the counters of this check here."),
     ] = None,
+    every: Annotated[
+        float | None,
+        typer.Option(
+            parser=parsed(parse_seconds),
+            metavar="TIME",
+            help="Check again and again, until Ctrl-C: a line for what is new, and once it is "
+            "over.",
+        ),
+    ] = None,
     output: OutputFormat = Format.TEXT,
 ) -> None:
     """Say what is wrong, one line each, with what to do. Exit codes of probes: 0 nothing, 1 a
     warning, 2 critical, 3 it cannot be told. Needs no Spark."""
+    if every is not None and memory is not None:
+        raise typer.BadParameter("--every keeps no counters in a file", param_hint="--memory")
     limits = Limits(behind, queue, history, paused, dead_letters)
     code = 3  # of errors, too: a probe must not take them for a warning
     with reporting_errors(output, code) as out:
+        if every is not None:
+            _watch(Watch(load_topology(config), out.alert, site=site, limits=limits, every=every))
+            return
         found = find(load_topology(config), site, limits, memory)
         out.checked(found)
         code = exit_code(found)
     if code:
         raise typer.Exit(code)
+
+
+def _watch(watch: Watch) -> None:
+    """Print what changes until SIGINT or SIGTERM."""
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        with watch.start():
+            threading.Event().wait()
+    except KeyboardInterrupt:
+        return
+    finally:
+        signal.signal(signal.SIGTERM, before)

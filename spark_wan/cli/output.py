@@ -34,6 +34,7 @@ from spark_wan.rehearsal.findings import Part, Preflight, Verdict
 from spark_wan.runtime.progress import LONG, Progress
 from spark_wan.status.check import Problem
 from spark_wan.status.reports import ChannelReport
+from spark_wan.status.watch import Alert
 from spark_wan.sync.backup import Cut
 from spark_wan.sync.findings import Comparison, Kind, Repair
 from spark_wan.sync.letters import Letter, Replay, Reported
@@ -143,6 +144,10 @@ class JsonOutput:
         worst = found[0].level.value if found else "ok"
         each = [{**asdict(problem), "level": problem.level.value} for problem in found]
         self._print({"level": worst, "problems": each})
+
+    def alert(self, alert: Alert) -> None:
+        problem = {**asdict(alert.problem), "level": alert.problem.level.value}
+        self._event("problem-over" if alert.is_over else "problem-found", problem)
 
     def decided(
         self, recorded: Sequence[DecisionAnswer], withdrawn: Sequence[DecisionAnswer]
@@ -390,10 +395,18 @@ class TextOutput:
         summary = f"{found[0].level.value.upper()}: {told}" if found else "OK: nothing is wrong"
         self.console.print(Text(summary))
         for each in found:
-            text = " ".join(each.text.split())  # a line each, for what reads them
-            where = f" {each.stream}" if each.stream else f" {each.channel}"
-            line = Text(f"{each.level.value}: {each.kind}:{where}: {text}")
-            self.console.print(line, soft_wrap=True)
+            self._problem(each.level.value, each)
+
+    def alert(self, alert: Alert) -> None:
+        now = datetime.now().strftime("%H:%M:%S")
+        what = "over" if alert.is_over else alert.problem.level.value
+        self._problem(f"{now} {what}", alert.problem)
+
+    def _problem(self, how: str, problem: Problem) -> None:
+        text = " ".join(problem.text.split())  # a line each, for what reads them
+        where = problem.stream or problem.channel
+        line = Text(f"{how}: {problem.kind}: {where}: {text}")
+        self.console.print(line, soft_wrap=True)
 
     def decided(
         self, recorded: Sequence[DecisionAnswer], withdrawn: Sequence[DecisionAnswer]

@@ -18,6 +18,7 @@ from datetime import datetime, timezone
 from rich.console import Console, ConsoleOptions
 from rich.text import Text
 
+from spark_wan.delta.commits import warn_below
 from spark_wan.errors import NEW_SITE, RESEND_TO_NEW_SITE
 from spark_wan.status.reports import (
     DRAINING,
@@ -37,6 +38,7 @@ from spark_wan.status.reports import (
     UP_TO_DATE,
     ChannelReport,
     EndReport,
+    SenderReport,
     SiteReport,
     StreamReport,
     WorkReport,
@@ -193,6 +195,7 @@ class StatusView:
         if sender.queue_full is not None and sender.held is None:
             since = self._since(sender.queue_full_since_ms)
             yield Text(f"{at} adds nothing{since}: {sender.queue_full}", "yellow")
+        yield from self._history(stream, sender, at)
         if sender.alert is not None:
             yield Text(sender.alert, "yellow")
         if sender.dead_letters:
@@ -233,6 +236,32 @@ class StatusView:
                 "which reads the file again, or restart it; or read the status with the file that "
                 "it has.",
                 "yellow",
+            )
+
+    def _history(self, stream: StreamReport, sender: SenderReport, at: str) -> Iterator[Text]:
+        """Yield how long the source keeps what is not sent, where nothing is captured or little of
+        that time is left."""
+        if sender.history_until_ms is None or sender.retention_ms is None:
+            return
+        left = sender.history_until_ms - self.now
+        is_soon = left < warn_below(sender.retention_ms)
+        stands_still = (
+            sender.held is not None
+            or sender.queue_full is not None
+            or sender.stopped_ms is not None
+            or sender.silent_since_ms is not None
+            or (stream.paused is not None and stream.paused.capture)
+        )
+        if left <= 0:
+            what = f"VACUUM and log cleanup at {at} may have taken what is not sent"
+            yield Text(
+                f"{what}: {stream.table} keeps it for {format_duration(sender.retention_ms)}", "red"
+            )
+        elif is_soon or stands_still:
+            yield Text(
+                f"{at} keeps what is not sent for {format_duration(left)} more: then VACUUM and "
+                "log cleanup may take it",
+                "yellow" if is_soon else "dim",
             )
 
     def _link_notes(self, stream: StreamReport, site: SiteReport) -> Iterator[Text]:

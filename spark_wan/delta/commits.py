@@ -75,6 +75,19 @@ DAY = 86_400_000
 """In milliseconds, as all times of commits."""
 
 
+HISTORY_LEFT = 3 * DAY
+"""How much is left of the history that a source has to keep when that is warned of, in
+milliseconds."""
+
+
+def warn_below(retention: int, left: int = HISTORY_LEFT) -> int:
+    """Return how much is left, in milliseconds, when it is warned of a history that ends.
+
+    ``left``, and never more than half of the ``retention`` of the table.
+    """
+    return min(left, retention // 2)
+
+
 def record_after(log_retention: int) -> int:
     """Return the age at which what is known of commits is recorded durably. In milliseconds.
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 RETENTION_INTERVAL = 86_400.0
-"""Seconds for which a table's log retention is cached."""
+"""Seconds for which a table's retentions are cached."""
 
 _UNITS = {"week": 7 * DAY, "day": DAY, "hour": 3_600_000, "minute": 60_000, "second": 1_000}
 
@@ -61,21 +61,34 @@ def change_feed_and_size(spark: SparkSession, location: str) -> tuple[bool, int]
 
 
 @dataclass
-class LogRetention:
-    """How long a table's log keeps a commit (``delta.logRetentionDuration``). Read once a day."""
+class Retention:
+    """How long a table keeps its history, in milliseconds. Read once a day."""
 
     location: str
-    _read: tuple[float, int] | None = None
-    """The value, after the time at which it was read."""
+    _read: tuple[float, int, int] | None = None
+    """When it was read; the retentions of the log, and of deleted files."""
 
-    def milliseconds(self, spark: SparkSession) -> int:
-        """Return it. Raises errors of Spark."""
+    def of_log(self, spark: SparkSession) -> int:
+        """Return how long the log keeps a commit (``delta.logRetentionDuration``). Raises errors of
+        Spark."""
+        return self._current(spark)[1]
+
+    def of_history(self, spark: SparkSession, afresh: bool = False) -> int:
+        """Return how long what a commit has changed can be read: VACUUM keeps its files for
+        ``delta.deletedFileRetentionDuration``, and the log the commit. ``afresh``: read it now.
+        Raises errors of Spark."""
+        return min(self._current(spark, afresh)[1:])
+
+    def _current(self, spark: SparkSession, afresh: bool = False) -> tuple[float, int, int]:
         now = time.monotonic()
-        if self._read is None or now - self._read[0] > RETENTION_INTERVAL:
+        if afresh or self._read is None or now - self._read[0] > RETENTION_INTERVAL:
             properties = table_detail(spark, self.location, "properties") or {}
-            written = properties.get("delta.logRetentionDuration", "30 days")
-            self._read = now, milliseconds_of(written)
-        return self._read[1]
+            self._read = (
+                now,
+                milliseconds_of(properties.get("delta.logRetentionDuration", "30 days")),
+                milliseconds_of(properties.get("delta.deletedFileRetentionDuration", "7 days")),
+            )
+        return self._read
 
 
 def milliseconds_of(interval: str) -> int:

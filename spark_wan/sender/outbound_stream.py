@@ -30,6 +30,7 @@ from spark_wan.runtime.progress import long_work
 from spark_wan.runtime.scheduler import Activity, Found, Job, Lane, Next, Turn
 from spark_wan.sender.ack_timeouts import AckTimeouts, Decide
 from spark_wan.sender.acks import AckManager, StreamState
+from spark_wan.sender.history import HistoryWatch
 from spark_wan.sender.pipeline import Pipeline
 from spark_wan.sender.publish import LARGE_PLANNED, PLANNED, Publisher
 from spark_wan.sender.rate import SendRate
@@ -150,10 +151,28 @@ class OutboundStream(Activity):
         self.name = self.status.stream
         self.timeouts = AckTimeouts(self.acks, self.on_ack_timeout)
         self.sweep = Sweep(self.acks)
+        self.history = (
+            HistoryWatch(self.publisher, self.name, self.status.table)
+            if self.publisher is not None
+            else None
+        )
 
     def look(self, spark: SparkSession) -> Turn:
         """Collect acks if it is time, and find out whether there is something to publish."""
-        return self._recorded(self._look(spark))
+        turn = self._look(spark)
+        self._watch_history(spark)
+        return self._recorded(turn)
+
+    def _watch_history(self, spark: SparkSession) -> None:
+        """Warn if the stream has stood still for so long that the source may lose its history."""
+        if self.history is None:
+            return
+        is_held = "publishing" in self._holds or self.status.queue_full is not None
+        if is_held or self._is_capture_paused():
+            self.session.spark = spark
+            self.history.look(self.record.last if self.record is not None else None)
+        else:
+            self.history.went_on()
 
     def _note_control(self) -> None:
         """Say what of an operator's requests has come into effect for the stream."""
@@ -468,7 +487,18 @@ class OutboundStream(Activity):
             not_served=tuple(status.not_served),
             **({"alert": status.alert} if self._knows_alert() else {}),
             **self._known_control(),
+            **self._known_history(),
         )
+
+    def _known_history(self) -> dict[str, Any]:
+        """Return what is known of the source's history. What is not, an earlier sender has said."""
+        if self.publisher is None:
+            return {}
+        known = {
+            "retention": self.publisher.retention,
+            "history_from": self.publisher.unpublished_since,
+        }
+        return {name: value for name, value in known.items() if value is not None}
 
     def _known_control(self) -> dict[str, Any]:
         if self.publisher is None:

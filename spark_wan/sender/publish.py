@@ -20,6 +20,7 @@ site that lacks what is before it asks for a copy.
 from __future__ import annotations
 
 import uuid
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -101,6 +102,11 @@ class SourceTable(Protocol):
     def log_retention(self) -> int:
         """Return how long the table's log keeps a commit, in milliseconds. May be a day old."""
 
+    def history_retention(self, afresh: bool = False) -> int:
+        """Return how long what a commit has changed can be read, in milliseconds: the shorter of
+        the retentions of the table's log and of deleted files. May be a day old, unless it is to be
+        read ``afresh``."""
+
     def schema_at(self, version: int) -> Mapping[str, Any]:
         """Return the columns at a version, as Spark's schema JSON."""
 
@@ -171,17 +177,26 @@ class Quiet:
     """When those get a manifest, by ``clock``; None: there are none."""
     settled: bool = False
     """The last round left nothing to publish. False: it left something, or failed."""
+    complete_until: int | None = None
+    """What has come since the history was read was committed after this time; None: it was not
+    read."""
 
-    def read_through(self, version: int) -> None:
-        """Note that the history was read, through its newest version."""
+    def read_through(self, version: int, time: int) -> None:
+        """Note that the history was read, through its newest version. ``time``: of that commit, or
+        of the reading if there was no new one."""
+        self.complete_until = time
         self.end = Glance(version, self.source.look(version))
         # Commits without events may have been replaced by others: the table was restored.
         self.empty_through = min(self.empty_through, version)
 
     def lasts(self) -> bool:
         """Whether the source looks as it did, and no commits without events must be recorded."""
-        due = self.record_at is not None and self.clock() >= self.record_at
-        return not due and self.source.look(self.end.version) == self.end.seen
+        now = self.clock()
+        due = self.record_at is not None and now >= self.record_at
+        lasts = not due and self.source.look(self.end.version) == self.end.seen
+        if lasts:
+            self.complete_until = now
+        return lasts
 
 
 @dataclass
@@ -206,6 +221,9 @@ class Publisher:
     control: int = 0
     """The highest generation of the site's control log that a round has seen, in it or in the
     stream's log."""
+    retention: int | None = None
+    """How long the source keeps what a commit has changed, in milliseconds, as it was read last;
+    None: it was not."""
     gone_over: WanError | None = None
     """Why the last round that planned an epoch went over what cannot be sent; None: it did not."""
     _ended: Manifest | None = None
@@ -261,6 +279,25 @@ class Publisher:
         if self._young is None or self.has_ended:
             return 0
         return max(0, self._quiet.end.version - self._young.version + 1)
+
+    @property
+    def unpublished_since(self) -> int | None:
+        """When the oldest commit was made that is not published; if none is known, when the source
+        was seen to have none. In milliseconds since 1970 UTC; None: not known, or a first snapshot
+        is to come, which needs no history."""
+        if self._begins_with_snapshot:
+            return None
+        commits = self._read[1]
+        first = bisect_right(commits, self._through, key=lambda each: each.version)
+        return commits[first].time if first < len(commits) else self._quiet.complete_until
+
+    def read_retention(self, afresh: bool = False) -> None:
+        """Read how long the source keeps its history. It is for reports alone: where it cannot be
+        read, what is known stays."""
+        try:
+            self.retention = self.source.history_retention(afresh)
+        except Exception as error:
+            logger.debug("%s: its retention cannot be read: %s", self.settings.stream, error)
 
     @property
     def has_ended(self) -> bool:
@@ -452,6 +489,8 @@ class Publisher:
         yield QUIET_PLANNED if planned is None else self._step_of(planned)
         self._writer.check_acks(end)
         began = self.clock()
+        if planned is not None and not planned.quiet:
+            self.read_retention()
         manifest = None if planned is None else self._write(end.last, table_id, planned)
         if ends:
             manifest = self._ending_after(end)
@@ -588,7 +627,7 @@ class Publisher:
         schema = self.source.schema_at(commit.version)
         self._check_columns(schema)
         self._writer.check_acks(end)
-        self._quiet.read_through(commit.version)
+        self._quiet.read_through(commit.version, commit.time)
         if self._end is not None:
             self._end = self._end.moved_to(commit.version)
         clock = self._clock_before(commit)
@@ -729,7 +768,10 @@ class Publisher:
         now = self.clock()  # before the history, which so has all that there was then
         history = self.source.history(published)
         self._read = now, history
-        self._quiet.read_through(history[-1].version if history else published)
+        if history:
+            self._quiet.read_through(history[-1].version, history[-1].time)
+        else:
+            self._quiet.read_through(published, now)
         self._note_young(history, now)
         if not history and before is None:
             self._check_start()
@@ -774,10 +816,11 @@ class Publisher:
 
     def _first_snapshot(self) -> CaptureRange | None:
         now, commit = self.clock(), self.source.newest()
-        self._quiet.read_through(commit.version)
+        self._quiet.read_through(commit.version, commit.time)
         self._young = None
         if not self._may_follow(commit, now):
             history = [*commits_after(self.source, -1)]
+            self._read = now, history
             self._note_young(history, now)
             before = [*takewhile(lambda each: self._may_follow(each, now), history)]
             if (
@@ -792,7 +835,6 @@ class Publisher:
                     "`spark-wan resume` or `drain`."
                 )
             if not before:
-                self._read = now, history
                 # What is older than the history, the first snapshot will have.
                 self._quiet.empty_through = history[0].version - 1
                 return None

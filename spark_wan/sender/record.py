@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -79,7 +79,8 @@ class SenderRecordKeeper:
                 fields = {name: fields[name] for name in _HOLD if name in fields}
             else:
                 told = fields = {**fields, "next_within": 0 if last else NEXT_WITHIN}
-            if told == self._told:
+            if _news(told) == _news(self._told):
+                self._told = told
                 return None
             now = self.clock()
             wait = self._next_at - now
@@ -99,7 +100,7 @@ class SenderRecordKeeper:
         """Take note of ``fields`` when work begins, which are to be written if it takes long."""
         with self._lock:
             fields = {**fields, "next_within": NEXT_WITHIN}
-            if not self.by_sink and fields != self._told:
+            if not self.by_sink and _news(fields) != _news(self._told):
                 self._expected = max(self._next_at, self.clock() + RECORD_INTERVAL), fields
 
     def report(self, work: LongWork | None) -> None:
@@ -117,6 +118,11 @@ class SenderRecordKeeper:
             written = self._record.written if self._record is not None else 0
             if told.get("work") != work or self.clock() - written >= LONG * 1000:
                 self._expected = at, {**told, "work": work}
+
+    @property
+    def last(self) -> SenderRecord | None:
+        """The record as it was last written here; None: not yet."""
+        return self._record
 
     def _is_urgent(self, fields: dict[str, Any]) -> bool:
         """Whether the stream is held or released since the last record, or waits for room."""
@@ -174,7 +180,9 @@ class SenderRecordKeeper:
                     (there.began, there.written) == (mine.began, mine.written)
                 )
                 if is_mine and not is_late():
-                    self._put(replace(mine, work=None, stopped=now, next_within=0, written=now))
+                    since = (self._told or {}).get("history_from", mine.history_from)
+                    last = replace(mine, history_from=since, work=None, stopped=now)
+                    self._put(replace(last, next_within=0, written=now))
             except WanError as error:
                 log.debug("%s: the sender's record is not written: %s", self.stream, error)
 
@@ -204,6 +212,14 @@ class SenderRecordKeeper:
         self._record = record
         self._next_at = record.written + RECORD_INTERVAL
         self._alive_at = record.written + NEXT_WITHIN
+
+
+def _news(fields: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+    """Return the fields that are written once they change. ``history_from``, which moves with each
+    look at an idle source, waits for the next record."""
+    if fields is None:
+        return None
+    return {name: value for name, value in fields.items() if name != "history_from"}
 
 
 def record_write(

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
+from spark_wan.delta.commits import HISTORY_LEFT, warn_below
 from spark_wan.errors import NEW_SITE, WanError
 from spark_wan.status.reports import (
     FAILED,
@@ -23,11 +24,11 @@ from spark_wan.status.reports import (
     RETRYING,
     ChannelReport,
     SiteReport,
+    StatusReader,
     StreamReport,
     describe_dropped,
     describe_hold,
     exists,
-    read_status,
 )
 from spark_wan.topology.model import Topology
 from spark_wan.units import format_bytes, format_duration, milliseconds
@@ -50,12 +51,15 @@ class Limits:
     """The age of the oldest change that a site lacks, without the ``delay`` of its stream."""
     queue_bytes: int | None = None
     """The size of what a site has not acked; None: any."""
-    history: float = 3 * 86_400.0
-    """How long nothing of a table was captured, so that the source has to keep its history."""
+    history: float = HISTORY_LEFT / 1000
+    """For how long the source keeps what is not sent yet, at least; of a table that keeps less than
+    twice that, half of what it keeps. Where a sender of an earlier version does not say what the
+    table keeps: for how long nothing was captured, at most."""
     paused: float = 86_400.0
     """How long a stream is paused."""
     dead_letters: float = 0.0
-    """Dead letters per minute since the last check, of a sender or a site. Only with a memory."""
+    """Dead letters per minute since the last check, of a sender or a site. Only with a memory, or
+    in a watch."""
 
 
 @dataclass(frozen=True)
@@ -92,17 +96,37 @@ def check(
         TopologyError: the site is unknown.
         WanError: the memory cannot be read or written.
     """
-    now, channels = milliseconds(), read_status(topology, site)
-    before = None if memory is None else Counters.read(memory)
-    counters = Counters.of(channels, now)
-    found = [*_not_there(channels), *problems(channels, limits or Limits(), now)]
-    if before is not None:
-        found += _dead_letters(before, counters, limits or Limits())
-        # What could not be read this time is compared with the next.
-        counters = Counters(now, {**before.without(counters).letters, **counters.letters})
-    if memory is not None:
-        counters.write(memory)
-    return sorted(found, key=lambda each: [*_ORDER].index(each.level))
+    checker = Checker(topology, site, limits)
+    checker.counters = None if memory is None else Counters.read(memory)
+    found = checker.check()
+    if memory is not None and checker.counters is not None:
+        checker.counters.write(memory)
+    return found
+
+
+class Checker:
+    """Checks the streams of a topology, again and again. Changes nothing. Raises TopologyError for
+    an unknown site."""
+
+    def __init__(
+        self, topology: Topology, site: str | None = None, limits: Limits | None = None
+    ) -> None:
+        self.reader = StatusReader(topology, site)
+        self.limits = limits or Limits()
+        self.counters: Counters | None = None
+        """As the last check has seen them; None: there was none."""
+
+    def check(self) -> list[Problem]:
+        """Return what is wrong, the worst first."""
+        now, channels, before = milliseconds(), self.reader.read(), self.counters
+        counters = Counters.of(channels, now)
+        found = [*_not_there(channels), *problems(channels, self.limits, now)]
+        if before is not None:
+            found += _dead_letters(before, counters, self.limits)
+            # What could not be read this time is compared with the next.
+            counters = Counters(now, {**before.without(counters).letters, **counters.letters})
+        self.counters = counters
+        return sorted(found, key=lambda each: [*_ORDER].index(each.level))
 
 
 def _not_there(channels: Sequence[ChannelReport]) -> Iterator[Problem]:
@@ -201,9 +225,48 @@ class _Check:
         yield self._problem(Level.WARNING, "paused", text, at)
 
     def _history(self, at: str) -> Iterator[Problem]:
-        """Yield that the source has to keep its history for long, because nothing is captured."""
+        """Yield that the source may lose the history of what is not sent."""
         stream, sender = self.stream, self.stream.sender
-        if stream.from_site != stream.origin or stream.version is None:
+        if stream.from_site != stream.origin:
+            return
+        if sender is None or sender.retention_ms is None:
+            yield from self._captured_nothing(at)
+        elif sender.history_until_ms is not None:
+            yield from self._history_ends(at, sender.history_until_ms, sender.retention_ms)
+
+    def _history_ends(self, at: str, until: int, retention: int) -> Iterator[Problem]:
+        """Yield that the history of what is not sent lasts until then, if that is soon."""
+        left = until - self.now
+        if left > 0 and left >= warn_below(retention, round(self.limits.history * 1000)):
+            return
+        stream, kept = self.stream, format_duration(retention)
+        has_ended = stream.ending is not None and stream.ending.version is not None
+        if left > 0:
+            level = Level.WARNING
+            text = (
+                f"{at} keeps what is not sent of {stream.table} for {format_duration(left)} more, "
+                f"of {kept}: then VACUUM and log cleanup may take it. {self._go_on}, or raise the "
+                "table's retention."
+            )
+        else:
+            # Of a stream that was ended, perhaps nothing more is wanted.
+            level = Level.WARNING if has_ended else Level.CRITICAL
+            text = (
+                f"VACUUM and log cleanup at {at} may have taken what is not sent of "
+                f"{stream.table}, which the table keeps for {kept}. {self._go_on}: what is still "
+                "there is sent; if something is gone, sites get copies."
+            )
+        yield self._problem(level, "history", text, at)
+
+    @property
+    def _go_on(self) -> str:
+        is_asked = self.stream.paused is not None or self.stream.ending is not None
+        return "Run `spark-wan resume`" if is_asked else "Have its sender go on"
+
+    def _captured_nothing(self, at: str) -> Iterator[Problem]:
+        """Yield that nothing was captured for long, where what the table keeps is not known."""
+        stream, sender = self.stream, self.stream.sender
+        if stream.version is None:
             return
         moments: list[int | None] = []
         if stream.paused is not None and stream.paused.capture:
@@ -216,12 +279,10 @@ class _Check:
         since = min((each for each in moments if each), default=None)
         if not self._is_over(since, self.limits.history):
             return
-        is_asked = stream.paused is not None or stream.ending is not None
-        go_on = "Run `spark-wan resume`" if is_asked else "Have its sender go on"
         text = (
             f"nothing of {stream.table} has been captured{self._for(since)}: log cleanup and "
             f"VACUUM at {at} may take what is not sent yet (VACUUM keeps 7 days by default). "
-            f"{go_on}, or raise the table's retention."
+            f"{self._go_on}, or raise the table's retention."
         )
         yield self._problem(Level.WARNING, "history", text, at)
 

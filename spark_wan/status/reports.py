@@ -248,6 +248,11 @@ class SenderReport:
     """Whether it runs with other settings of the stream than the topology has."""
     ending: EndRequest | None
     """An end of the stream that was asked for, and has come or will; None: none was."""
+    history_until_ms: int | None
+    """Until when the source keeps the history of what is not sent; None: it is not known, or the
+    sender goes on and nothing waits."""
+    retention_ms: int | None
+    """How long the source keeps what a commit has changed; None: not known."""
     duplicates_query: str
     """The SQL statement that finds the keys of several rows; empty: the topology does not have the
     stream."""
@@ -531,11 +536,11 @@ class StatusReader:
 
     def _stream(self, reading: _Reading, epochs: Sequence[int]) -> StreamReport | None:
         """Return the report of a stream with these epochs; None: of copies that were all taken."""
-        report = self._with_sender(_unpublished(reading.name, reading.planned), reading)
-        found = reading.last_pause
+        report, found = _unpublished(reading.name, reading.planned), reading.last_pause
         if found is not None and found.until is None:
             paused = PauseReport(found.by, found.since, found.capture, found.generation)
             report = replace(report, paused=paused)
+        report = self._with_sender(report, reading)
         if not epochs:
             return with_states(report)
         log = StreamLog(reading.channel, reading.name)
@@ -857,9 +862,26 @@ class StatusReader:
                 silent_since_ms=silent,
                 other_settings=record.settings not in ("", expected),
                 ending=record.ending,
+                history_until_ms=_history_until(record, report.paused, silent is not None),
+                retention_ms=record.retention,
                 duplicates_query=_duplicates_query(reading.planned),
             ),
         )
+
+
+def _history_until(record: SenderRecord, paused: PauseReport | None, is_silent: bool) -> int | None:
+    """Return until when the source keeps the history of what is not sent; None: it is not known, or
+    each look of the sender shows that nothing waits."""
+    stands_still = (
+        record.stopped is not None
+        or is_silent
+        or not record.next_within
+        or record.held is not None
+        or record.queue_full is not None
+        or record.ending is not None
+        or (paused is not None and paused.capture)
+    )
+    return record.history_until if stands_still or record.waiting else None
 
 
 def _holds(ack: Ack | None) -> TypeGuard[Ack]:

@@ -30,7 +30,7 @@ from spark_wan.delta.log_files import LogFiles, last_transaction, logged_schema
 from spark_wan.delta.schema import needs_column_mapping, portable_schema
 from spark_wan.delta.sessions import CurrentSession, lost_session
 from spark_wan.delta.sql import reference
-from spark_wan.delta.tables import LogRetention, history, load, table_id
+from spark_wan.delta.tables import Retention, history, load, table_id
 from spark_wan.errors import (
     DISK_FULL,
     FrameError,
@@ -92,7 +92,7 @@ class DeltaTarget:
     _id: str | None = None
     _end: tuple[int, object] | None = None
     """The newest version that the history returned, and how the log's files looked then."""
-    _retention: LogRetention = field(init=False)
+    _retention: Retention = field(init=False)
     _logged: tuple[object, dict[str, Any]] | None = None
     """Table ID and columns as Spark showed them, and the columns in the table's log then."""
     _refused: bool = False
@@ -126,7 +126,7 @@ class DeltaTarget:
 
     def __post_init__(self) -> None:
         self._log_files = LogFiles(self.location, self.storage)
-        self._retention = LogRetention(self.location)
+        self._retention = Retention(self.location)
 
     @property
     def spark(self) -> SparkSession:
@@ -154,7 +154,7 @@ class DeltaTarget:
 
     def log_retention(self) -> int:
         with self._errors():
-            return self._retention.milliseconds(self.spark)
+            return self._retention.of_log(self.spark)
 
     def last_transaction(self, name: str) -> int | None:
         try:

@@ -54,6 +54,12 @@ A JSON object. Times are by the sender's clock, in milliseconds since 1970 UTC:
                                           will: ``by``, who asked, and ``kind`` and ``point``, as
                                           in the control log (empty and 0: not known); absent:
                                           none was
+``retention``            int              how long the source keeps what a commit has changed, in
+                                          milliseconds: the shorter of the retentions of the
+                                          table's log and of deleted files; absent: not known
+``history_from``         int              when the oldest commit was made that is not published;
+                                          if the sender knows none, when it saw last that there
+                                          was none; absent: not known
 =======================  ===============  =========================================================
 
 A report for people and scripts, so it may be lost, old, or written by two senders in turn. Nothing
@@ -131,6 +137,17 @@ class SenderRecord:
     queue_full: str | None = None
     queue_full_since: int | None = None
     delayed: int = 0
+    retention: int | None = None
+    history_from: int | None = None
+
+    @property
+    def history_until(self) -> int | None:
+        """Until when the source keeps the history of what is not published, in ms since 1970 UTC;
+        None: not known."""
+        if self.history_from is None or self.retention is None:
+            return None
+        until = self.history_from + self.retention
+        return until if is_time(until) else None
 
     def _printable(self) -> SenderRecord:
         """Return the record with texts that a terminal may show."""
@@ -144,7 +161,9 @@ class SenderRecord:
         )
 
     def encode(self) -> _Data:
-        absent = dict.fromkeys(("work", "ending", "queue_full", "queue_full_since"))
+        absent = dict.fromkeys(
+            ("work", "ending", "queue_full", "queue_full_since", "retention", "history_from")
+        )
         return write_record(self, **absent, control=0, delayed=0, passes=False)
 
     @classmethod
@@ -159,10 +178,11 @@ class SenderRecord:
     def _is_valid(self, stream: str) -> bool:
         numbers = [getattr(self, name) for name in (*_COUNTED, "through", "settings_generation")]
         times = [self.began, self.written, self.held_since, self.stopped]
-        times.append(self.queue_full_since)
+        times += [self.queue_full_since, self.history_from]
         return (
             self.stream == stream
             and all(number is None or number >= -1 for number in numbers)
             and all(map(is_time, times))
             and (self.work is None or self.work.is_valid)
+            and (self.retention is None or self.retention >= 0)
         )

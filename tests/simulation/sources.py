@@ -209,6 +209,9 @@ class CapturedSource:
     def log_retention(self) -> int:
         return LOG_RETENTION
 
+    def history_retention(self, afresh: bool = False) -> int:
+        return LOG_RETENTION
+
     def schema_at(self, version: int) -> Mapping[str, Any]:
         self._read(version)
         return schema(**self.table.versions[version].columns)

@@ -191,6 +191,11 @@ class Source:
     columns: dict[int, Mapping[str, Any]] = field(default_factory=lambda: {0: schema()})
     without_events: set[int] = field(default_factory=set)
     retention: int = 30 * DAY
+    keeps: int = 7 * DAY
+    """For how long what a commit has changed can be read, in milliseconds."""
+    retention_error: Exception | None = None
+    asked_afresh: int = 0
+    """How often that was read anew."""
     most: int | None = None
     """The most commits that a history returns at once."""
     size: int | None = 1_000
@@ -219,6 +224,12 @@ class Source:
 
     def log_retention(self) -> int:
         return self.retention
+
+    def history_retention(self, afresh: bool = False) -> int:
+        self.asked_afresh += afresh
+        if self.retention_error is not None:
+            raise self.retention_error
+        return self.keeps
 
     def schema_at(self, version: int) -> Mapping[str, Any]:
         return self.columns[max(since for since in self.columns if since <= version)]

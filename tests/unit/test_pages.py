@@ -339,7 +339,7 @@ def test_the_names_with_underscores_on_the_pages_exist() -> None:
     # A module, a function of another one, causes of dead letters, a setting of Databricks, and and
     # fields that are computed when they are printed.
     known |= {"spark_wan", "local_session", "duplicate_key", "too_large", "max_concurrent_runs"}
-    known |= {"spark_log", "on_need", "at_ms", "stream_begun", *FIELDS}
+    known |= {"spark_log", "on_need", "on_alert", "is_over", "at_ms", "stream_begun", *FIELDS}
     of_demo = (TwoSitesSummary, FourSitesSummary, JoiningSummary)
     known |= {field.name for kind in (StreamEnd, *of_demo) for field in fields(kind)}
     known |= {"rows_per_s", "left_ms", *(field.name for field in fields(Progress))}

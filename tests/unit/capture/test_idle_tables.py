@@ -536,6 +536,22 @@ def test_the_retention_of_a_log_is_read_once_a_day(
     assert asked == ["/orders"] * 2
 
 
+def test_a_history_lasts_as_long_as_the_shorter_retention(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Read with that of the log, or afresh where somebody may have raised it."""
+    properties: dict[str, str] = {}
+    asked: list[str] = []
+    monkeypatch.setattr(
+        tables, "table_detail", lambda spark, location, column: asked.append(location) or properties
+    )
+    table: Any = delta_source(table=orders("/orders"))
+    assert (table.history_retention(), table.log_retention()) == (7 * DAY, 30 * DAY)
+    properties["delta.deletedFileRetentionDuration"] = "interval 21 days"
+    assert table.history_retention() == 7 * DAY and len(asked) == 1
+    assert table.history_retention(afresh=True) == 21 * DAY
+    properties["delta.logRetentionDuration"] = "interval 2 days"
+    assert table.history_retention(afresh=True) == 2 * DAY and len(asked) == 3
+
+
 def test_a_log_with_unreadable_files_has_no_last_transaction(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

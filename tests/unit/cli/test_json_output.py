@@ -24,6 +24,7 @@ from spark_wan.drawing.graph import graph_of
 from spark_wan.errors import WanError
 from spark_wan.rehearsal.findings import Preflight
 from spark_wan.status.check import Level, Problem
+from spark_wan.status.watch import Alert
 from spark_wan.sync.backup import Cut
 from spark_wan.sync.findings import Comparison
 from spark_wan.sync.letters import Letter, Replay, Reported
@@ -72,7 +73,10 @@ PRINTED: dict[str, list[Callable[[JsonOutput], None]]] = {
         lambda out: out.picture(Path("file")),
     ],
     "status": [lambda out: out.status([], "file")],
-    "check": [lambda out: out.checked([Problem(Level.WARNING, "acks", "x", "a channel")])],
+    "check": [
+        lambda out: out.checked([Problem(Level.WARNING, "acks", "x", "a channel")]),
+        lambda out: out.alert(Alert(Problem(Level.WARNING, "acks", "x", "a channel"))),
+    ],
     "pause": [asked("pause")],
     "drain": [asked("drain", unpaused=("ann",), point="version 1", ends=(END,))],
     "clean": [asked("clean", waiting=(sample(Waiting),))],

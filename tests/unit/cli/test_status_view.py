@@ -39,7 +39,7 @@ from spark_wan.status.reports import (
 
 ROOT = Path(__file__).parents[3]
 NOW = 1_700_000_000_000
-MINUTE = 60_000
+MINUTE, DAY = 60_000, 86_400_000
 
 FINE = StreamReport(
     "newark.east.orders",
@@ -74,11 +74,38 @@ SENDER = SenderReport(
     silent_since_ms=None,
     other_settings=False,
     ending=None,
+    history_until_ms=None,
+    retention_ms=None,
     duplicates_query="SELECT id FROM orders",
 )
 BEHIND = SiteReport(
     "denver", 12, 3, 1_200, 24_600_000, behind_ms=5 * MINUTE, answered_at_ms=NOW - 2 * MINUTE
 )
+
+
+def test_the_history_that_a_source_keeps_is_shown_where_it_matters() -> None:
+    """While nothing is captured, or little is left. Fails when an operator cannot tell until when a
+    stream has to go on."""
+
+    def told(left: int, **more: object) -> list[str]:
+        fields = {"history_until_ms": NOW + left, "retention_ms": 7 * DAY, **more}
+        lines = shown(replace(FINE, sender=replace(SENDER, **fields)))  # type: ignore[arg-type]
+        return [line.strip() for line in lines if "VACUUM" in line]
+
+    assert told(4 * DAY) == told(4 * DAY, history_until_ms=None, held="no feed") == []
+    for standing in (
+        {"held": "no feed", "held_as": "held"},
+        {"queue_full": "9 GB wait"},
+        {"stopped_ms": NOW},
+        {"silent_since_ms": NOW},
+    ):
+        assert told(4 * DAY, **standing) == [
+            "newark keeps what is not sent for 4 d more: then VACUUM and log cleanup may take it"
+        ]
+    assert len(told(3 * DAY - 1)) == 1
+    assert told(0) == [
+        "VACUUM and log cleanup at newark may have taken what is not sent: orders keeps it for 7 d"
+    ]
 
 
 def shown(

@@ -13,7 +13,18 @@ import pytest
 from counted_channel import CountedChannel
 from event_sink import SCHEMA, Sink, row
 from event_sink import STREAM as SINK_STREAM
-from fakes import MANIFEST, STREAM, Checkpoints, Clock, ConnectSession, Source, ack, commit, publish
+from fakes import (
+    DAY,
+    MANIFEST,
+    STREAM,
+    Checkpoints,
+    Clock,
+    ConnectSession,
+    Source,
+    ack,
+    commit,
+    publish,
+)
 from faulty_channel import Fault, FaultyChannel
 from inline import Running, Woken
 from waiting import LONG, until
@@ -128,13 +139,14 @@ def test_a_sender_says_that_it_is_there_and_that_it_was_stopped(channel: Counted
     sender.look(NEXT_WITHIN / 1000 - 1)
     sender.keeper.keep_alive()
     assert sender.record == first
+    looked = sender.clock.now
     sender.clock.pass_seconds(1.0)
     sender.keeper.keep_alive()
-    assert sender.record == replace(first, written=sender.clock.now)
+    assert sender.record == replace(first, written=sender.clock.now, history_from=looked)
     sender.clock.pass_seconds(5.0)
     sender.keeper.stop()
-    now = sender.clock.now
-    assert sender.record == replace(first, written=now, stopped=now, next_within=0)
+    now, there = sender.clock.now, replace(first, history_from=looked)
+    assert sender.record == replace(there, written=now, stopped=now, next_within=0)
     again = Stream(channel, clock=sender.clock)
     again.look(1.0)
     assert (again.record.stopped, again.record.next_within) == (None, NEXT_WITHIN)
@@ -171,6 +183,8 @@ def test_a_captured_stream_records_what_it_has_published(channel: CountedChannel
         next_within=NEXT_WITHIN,
         settings="a",
         settings_generation=1,
+        retention=7 * DAY,
+        history_from=commit(0).time,
     )
 
 
@@ -329,7 +343,10 @@ def test_a_capture_that_takes_long_is_no_stream_that_is_up_to_date(channel: Coun
     sender.clock.pass_seconds(RECORD_INTERVAL / 1000)
     assert sender.keeper.is_due()
     sender.keeper.keep_alive()
-    assert sender.record == replace(before, waiting=2, written=sender.clock.now)
+    oldest = commit(1).time
+    assert sender.record == replace(
+        before, waiting=2, written=sender.clock.now, history_from=oldest
+    )
     sender.clock.pass_seconds(RECORD_INTERVAL / 1000)
     turn.work(SPARK)
     assert (sender.record.waiting, sender.record.through) == (0, 2)

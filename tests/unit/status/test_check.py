@@ -262,6 +262,62 @@ def test_a_source_that_has_to_keep_its_history_for_long_is_named(stream: StreamR
     assert "history" not in [kind for _, kind, _ in kinds(forwarded)]
 
 
+def keeping(left: int, retention: int = 7 * DAY, **more: object) -> StreamReport:
+    """A stream whose sender was stopped, and whose source keeps its history for so long still."""
+    fields = {"stopped_ms": NOW - 60 * DAY, **more}
+    return with_sender(history_until_ms=NOW + left, retention_ms=retention, **fields)
+
+
+def history(stream: StreamReport, limits: Limits | None = None) -> list[tuple[str, str]]:
+    """Level and text of what is said of its history."""
+    each = found(stream, limits)
+    return [(level, text) for level, kind, _, text in each if kind == "history"]
+
+
+def test_a_history_that_ends_is_named_with_the_time_that_is_left() -> None:
+    """By what the table keeps, not by how long nothing was captured. Fails when the warning of a
+    table that keeps its history for a day comes after three."""
+    assert history(keeping(3 * DAY)) == []
+    [(level, text)] = history(keeping(3 * DAY - 1))
+    assert level == "warning"
+    assert text.startswith("newark keeps what is not sent of orders for 2 d 23 h more, of 7 d: ")
+    assert "Have its sender go on, or raise" in text
+    [(level, text)] = history(keeping(1))
+    assert level == "warning"
+    assert history(keeping(5 * DAY), Limits(history=4 * 86_400)) == []
+    assert len(history(keeping(4 * DAY, retention=30 * DAY), Limits(history=5 * 86_400))) == 1
+
+
+def test_a_table_that_keeps_little_is_not_warned_of_at_once() -> None:
+    """But when half of it has passed. Fails when each stop of such a sender is a warning."""
+    assert history(keeping(DAY // 2, retention=DAY)) == []
+    assert len(history(keeping(DAY // 2 - 1, retention=DAY))) == 1
+
+
+def test_a_history_that_has_ended_is_critical() -> None:
+    for left in (0, -9 * DAY):
+        [(level, text)] = history(keeping(left))
+        assert level == "critical"
+        assert text.startswith(
+            "VACUUM and log cleanup at newark may have taken what is not sent of"
+        )
+    assert [level for level, _ in history(keeping(0, retention=0))] == ["critical"]
+    ended = replace(keeping(0), ending=EndReport("ann", "newest", 0, 41, 2))
+    [(level, text)] = history(ended)
+    assert level == "warning" and "Run `spark-wan resume`" in text
+    paused = replace(keeping(0), paused=PauseReport("ann", NOW, True, 1))
+    assert [level for level, _ in history(paused)] == ["critical"]
+
+
+def test_a_sender_that_goes_on_or_forwards_needs_no_history() -> None:
+    """Also a pause of long ago does not count, if it does not stop the capture."""
+    goes_on = with_sender(history_until_ms=None, retention_ms=7 * DAY, held_since_ms=NOW - 60 * DAY)
+    assert history(goes_on) == []
+    assert history(replace(keeping(0), from_site="chicago")) == []
+    # With `start: 5`, before anything is published: that is in the history alone.
+    assert len(history(replace(keeping(0), version=None))) == 1
+
+
 def test_the_jobs_of_a_finished_stream_may_rest() -> None:
     """At both ends. Fails when a planned migration wakes somebody."""
     ended = EndReport("ann", "newest", 0, 41, 2)

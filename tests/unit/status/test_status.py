@@ -39,7 +39,7 @@ from spark_wan.wire.heartbeat import Heartbeat
 from spark_wan.wire.manifest import CAPTURE, COPY, EVENTS, CopyOf, Manifest
 from spark_wan.wire.receiver_record import ReceiverRecord
 from spark_wan.wire.records import LongWork
-from spark_wan.wire.sender_record import SenderRecord
+from spark_wan.wire.sender_record import EndRequest, SenderRecord
 
 STREAM = "newark.east.flights"
 SITES = ("seattle", "denver")
@@ -440,6 +440,8 @@ def test_what_the_sender_says_is_reported(topology: Topology) -> None:
         silent_since_ms=None,
         other_settings=False,
         ending=None,
+        history_until_ms=None,
+        retention_ms=None,
         duplicates_query=(
             f"SELECT `id`, count(*) FROM delta.`{topology.table('flights').location('newark')}` "
             "GROUP BY `id` HAVING count(*) > 1"
@@ -448,6 +450,39 @@ def test_what_the_sender_says_is_reported(topology: Topology) -> None:
     assert flights(topology).sender == expected
     publish(topology, 1, events=1, size=1)
     assert flights(topology).sender == expected
+
+
+def test_the_history_of_a_source_lasts_from_what_is_not_sent_on(topology: Topology) -> None:
+    """Where the sender does not go on, or has something to send. Fails when a table of a sender
+    that looks at it each minute seems about to lose its history."""
+
+    def until(**fields: Any) -> int | None:
+        said = {"next_within": 3_600_000, "history_from": 1_000, "retention": 50_000, **fields}
+        record(topology, **said)
+        channels = StatusReader(topology, clock=lambda: 10_000).read()
+        (sender,) = (each.sender for each in channels[0].streams if each.table == "flights")
+        assert sender is not None and sender.retention_ms == said["retention"]
+        return sender.history_until_ms
+
+    assert until() is None
+    for fields in (
+        {"waiting": 1},
+        {"held": "no change feed"},
+        {"queue_full": "9 GB wait"},
+        {"stopped": 800},
+        {"next_within": 0},
+        {"next_within": 1_000},
+        {"ending": EndRequest("ann", "newest")},
+    ):
+        assert until(**fields) == 51_000, fields
+    assert until(waiting=1, retention=None) is None
+    assert until(waiting=1, history_from=None) is None
+    assert until(waiting=1, retention=2**62) is None
+    channel = open_channel(topology.sender("east").channel)
+    put_pause(channel, STREAM, Pause(1, "ann", 5))
+    assert until() is None
+    put_pause(channel, STREAM, Pause(1, "ann", 5, capture=True))
+    assert until() == 51_000
 
 
 def states(topology: Topology, at: int = 10_000) -> dict[str, str]:

@@ -215,6 +215,18 @@ def test_a_senders_record_of_a_delay_is_read_and_written() -> None:
     assert SenderRecord.of(data.replace(b":4}", b":-4}"), STREAM) is None
 
 
+def test_a_senders_record_of_a_history_is_read_and_written() -> None:
+    data = SENDER_V2[:-1] + b',"retention":604800000,"history_from":1700000000300}'
+    kept = replace(SENDER, retention=604_800_000, history_from=1_700_000_000_300)
+    assert (kept.encode(), SenderRecord.of(data, STREAM)) == (data, kept)
+    assert kept.history_until == 1_700_604_800_300
+    assert SENDER.history_until is None
+    for wrong in (b'"retention":-1', b'"retention":"7 days"', b'"history_from":-1'):
+        name = wrong.partition(b":")[0]
+        lost = data.replace(name + b":604800000", wrong).replace(name + b":1700000000300", wrong)
+        assert lost != data and SenderRecord.of(lost, STREAM) is None
+
+
 def test_a_senders_record_of_an_end_is_read_and_written() -> None:
     data = (
         SENDER_V2[:-1] + b',"control":7,"ending":{"by":"ann at here","kind":"version","point":41}}'
