@@ -1,7 +1,8 @@
 """Keeps the sender's record of a stream in the channel: on change only, and sparingly.
 
 A hold and its release are written at once. Mere counters are written every few seconds while they
-change, so the last few seconds of a sender that is killed are missing. A stream where nothing
+change, so the last few seconds of a sender that is killed are missing. What was not sent, by
+reason, is written with the next record that is written anyway. A stream where nothing
 happens costs a request an hour: without it, nobody could tell a sender that was killed. What the
 channel refuses is written later: the record is a report (:mod:`spark_wan.wire.sender_record`), and
 no reason to stop sending.
@@ -22,7 +23,7 @@ from spark_wan.messages import message_log
 from spark_wan.runtime.progress import LONG
 from spark_wan.wire.manifest import Manifest
 from spark_wan.wire.records import LongWork
-from spark_wan.wire.sender_record import SenderRecord
+from spark_wan.wire.sender_record import NotSent, SenderRecord
 
 log = message_log(__name__)
 
@@ -79,7 +80,8 @@ class SenderRecordKeeper:
                 fields = {name: fields[name] for name in _HOLD if name in fields}
             else:
                 told = fields = {**fields, "next_within": 0 if last else NEXT_WITHIN}
-            if told == self._told:
+            if not self._is_news(told):
+                self._told = told
                 return None
             now = self.clock()
             wait = self._next_at - now
@@ -99,7 +101,7 @@ class SenderRecordKeeper:
         """Take note of ``fields`` when work begins, which are to be written if it takes long."""
         with self._lock:
             fields = {**fields, "next_within": NEXT_WITHIN}
-            if not self.by_sink and fields != self._told:
+            if not self.by_sink and self._is_news(fields):
                 self._expected = max(self._next_at, self.clock() + RECORD_INTERVAL), fields
 
     def report(self, work: LongWork | None) -> None:
@@ -117,6 +119,12 @@ class SenderRecordKeeper:
             written = self._record.written if self._record is not None else 0
             if told.get("work") != work or self.clock() - written >= LONG * 1000:
                 self._expected = at, {**told, "work": work}
+
+    def _is_news(self, told: dict[str, Any]) -> bool:
+        """Whether to write a record for this. What was not sent waits for the next one: a table
+        that changes and sends nothing costs no more than one that rests."""
+        before = self._told
+        return before is None or {**told, "not_sent": None} != {**before, "not_sent": None}
 
     def _is_urgent(self, fields: dict[str, Any]) -> bool:
         """Whether the stream is held or released since the last record, or waits for room."""
@@ -174,7 +182,18 @@ class SenderRecordKeeper:
                     (there.began, there.written) == (mine.began, mine.written)
                 )
                 if is_mine and not is_late():
-                    self._put(replace(mine, work=None, stopped=now, next_within=0, written=now))
+                    told = self._told or {}
+                    not_sent = told.get("not_sent", mine.not_sent)
+                    self._put(
+                        replace(
+                            mine,
+                            work=None,
+                            stopped=now,
+                            next_within=0,
+                            written=now,
+                            not_sent=not_sent,
+                        )
+                    )
             except WanError as error:
                 log.debug("%s: the sender's record is not written: %s", self.stream, error)
 
@@ -240,6 +259,8 @@ def record_write(
                 "batches": counted.batches + len(manifest.frames),
                 "bytes": counted.bytes + manifest.bytes,
             }
+        else:
+            fields["not_sent"] = counted.not_sent + NotSent(replays=1)
         put_sender_record(
             channel, following(before, stream, now=now, settings=settings, fields=fields)
         )
