@@ -71,7 +71,8 @@ _DAY = 86_400_000
 _BAR = 20
 """Characters of a bar that shows how far work is."""
 _OLD_WORK = 60_000
-"""Milliseconds after which the status says when a job has said last how far it is."""
+"""Milliseconds after which the status says when a job has said last how far it is, or what it has
+counted."""
 _SENDER_COUNTS = {"unchanged": "row", "replays": "write", "elsewhere": "epoch"}
 _RECEIVER_COUNTS = {"elsewhere": "epoch"}
 """What is counted, by the field of the JSON: of a sender else commits, of a receiver events."""
@@ -175,7 +176,8 @@ class StatusView:
             *_counted(asdict(sender.not_sent), _SENDER_COUNTS, "commit"),
         ]
         sent = f"{_count(sender.epochs, 'epoch')}, {_count(sender.events, 'event')}"
-        text = f"{at}{self._since(sender.began_ms)}: sent {sent}"
+        when = self._since(sender.began_ms) + self._as_of(sender.written_ms)
+        text = f"{at}{when}: sent {sent}"
         return Text(text + (f"; not sent: {', '.join(reasons)}" if reasons else ""), "dim")
 
     def _applied(self, receiver: ReceiverReport, site: str) -> Text:
@@ -184,7 +186,8 @@ class StatusView:
         numbers |= asdict(receiver.not_applied)
         reasons = _counted(numbers, _RECEIVER_COUNTS, "event")
         applied = f"{_count(receiver.epochs, 'epoch')}, {_count(receiver.events, 'event')}"
-        text = f"{site}{self._since(receiver.began_ms)}: applied {applied}"
+        when = self._since(receiver.began_ms) + self._as_of(receiver.written_ms)
+        text = f"{site}{when}: applied {applied}"
         text += f"; not applied: {', '.join(reasons)}" if reasons else ""
         if receiver.local_commits:
             text += f"; {_count(receiver.local_commits, 'commit')} of other writers in its table"
@@ -341,9 +344,12 @@ class StatusView:
         text = describe_rows(
             work.rows, work.bytes, since, share=work.share, rate=rate, left=work.left_ms
         )
-        if self.now - work.written_ms > _OLD_WORK:
-            text += f", as of {format_duration(self.now - work.written_ms)} ago"
-        return text
+        return text + self._as_of(work.written_ms)
+
+    def _as_of(self, written: int) -> str:
+        """Return when a job said so, if that was not just now."""
+        ago = self.now - written
+        return f", as of {format_duration(ago)} ago" if ago > _OLD_WORK else ""
 
     def _since(self, moment: int | None) -> str:
         """Return since when, as local time, and for how long."""

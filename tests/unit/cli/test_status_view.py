@@ -376,6 +376,10 @@ def test_the_counts_of_a_stream_are_shown_where_somebody_asks_for_them() -> None
         "applied 3 epochs, 9 events",
     ]
     assert not any("sent 3" in line for line in shown(FINE, counts=True))  # who says nothing
+    old = replace(SENDER, written_ms=NOW - 5 * MINUTE)
+    assert shown(replace(counted, sender=old), counts=True)[2] == (
+        f"    newark since {since(60 * MINUTE)} (1 h), as of 5 min ago: sent 3 epochs, 9 events"
+    )
 
 
 def test_in_a_low_terminal_what_needs_no_attention_is_left_out() -> None:
