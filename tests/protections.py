@@ -3864,8 +3864,8 @@ GUARDS = {
     [history, no news]
     test_the_history_of_an_idle_source_is_needed_from_the_last_look_on
     _news
-    - {name: value for name, value in fields.items() if name != "history_from"}
-    + fields
+    - IN_PASSING
+    + ("not_sent",)
 
     [history, the newest with the next record]
     test_the_history_of_an_idle_source_is_needed_from_the_last_look_on
@@ -3877,8 +3877,8 @@ GUARDS = {
     [history, the last look before a stop]
     test_the_history_of_an_idle_source_is_needed_from_the_last_look_on
     SenderRecordKeeper.stop
-    - (self._told or {}).get("history_from", mine.history_from)
-    + mine.history_from
+    - replace(mine, **passing, work=None, stopped=now, next_within=0)
+    + replace(mine, work=None, stopped=now, next_within=0)
 
     [history, the first part of a long one]
     test_of_a_long_history_the_first_part_does_not_hide_the_rest
@@ -4550,9 +4550,198 @@ GUARDS = {
 
     [f51 source's mark]
     test_f51_a_mark_of_a_newer_spark_wan_holds_the_stream_before_its_commit
-    RangePlanner._is_left_out
+    RangePlanner._why_left_out
     - (unreadable := commit.unreadable_mark) is not None
     + (unreadable := None) is not None
+    """,
+    "unit/sender/test_not_sent.py": """
+    [not sent, local or received]
+    test_b72_commits_that_are_not_sent_are_counted_by_reason
+    unit/capture/test_ranges.py::test_b84_receiver_made_and_local_only_commits_are_left_out
+    RangePlanner._why_left_out
+    - 'local_only' if commit.received_from is None else 'received'
+    + 'local_only'
+
+    [not sent, by decision]
+    test_a_commit_that_somebody_decided_to_skip_is_counted_as_such
+    RangePlanner._why_left_out
+    - 'by_setting' if decided is None else 'by_decision'
+    + 'by_setting'
+
+    [not sent, without rows]
+    test_b72_commits_that_are_not_sent_are_counted_by_reason
+    _not_sent
+    - 'no_events' if commit.changes_rows else 'no_rows'
+    + 'no_rows'
+
+    [not sent, once]
+    test_commits_that_wait_for_a_manifest_are_counted_once
+    Publisher._count
+    - self._planned, self._unrecorded = (None, NotSent())
+    + self._planned = None
+
+    [not sent, before a manifest]
+    test_commits_that_wait_for_a_manifest_are_counted_once
+    Publisher._plan
+    - self._unrecorded = _not_sent(planned, CaptureResult())
+    + pass
+
+    [not sent, captured in vain]
+    test_commits_that_wait_for_a_manifest_are_counted_once
+    Publisher._write
+    - self._unrecorded = _not_sent(planned, captured)
+    + pass
+
+    [not sent, beside named sites]
+    test_sites_that_are_named_take_no_count_away
+    Publisher._count
+    - if self._planned is not None:
+    -     ...
+    + self._counted += self._planned or NotSent()
+    + self._planned, self._unrecorded = None, NotSent()
+
+    [not sent, once added]
+    test_an_epoch_that_is_not_added_counts_nothing
+    Publisher._add
+    - yield 'publish.4 frames-written'
+    + self._count()
+    + yield 'publish.4 frames-written'
+
+    [not sent, planned in vain]
+    test_what_was_planned_in_vain_is_not_counted_with_another_epoch
+    Publisher._next
+    - self._planned = None
+    + pass
+
+    [not sent, gone over]
+    test_what_a_stream_goes_over_is_counted
+    Publisher._resync
+    - self._planned = NotSent(by_copy=max(0, commit.version - self._through))
+    + pass
+
+    [not sent, a snapshot]
+    test_a_snapshot_leaves_nothing_out
+    Publisher._write
+    - NotSent() if snapshot else _not_sent(planned, captured)
+    + _not_sent(planned, captured)
+
+    [unchanged rows]
+    test_rows_that_are_replaced_by_equal_ones_are_counted
+    unit/capture/test_netting.py::test_rows_that_are_replaced_by_equal_ones_are_counted
+    net
+    - len(starts) - events.num_rows
+    + 0
+
+    [unchanged rows of all tasks]
+    test_rows_that_are_replaced_by_equal_ones_are_counted
+    CaptureReport._add
+    - self.unchanged += content
+    + self.unchanged = content
+
+    [not sent, impossible]
+    unit/wire/test_records.py::test_a_senders_record_of_what_was_not_sent_is_read_and_written
+    SenderRecord._is_valid
+    - min(astuple(self.not_sent)) >= 0
+    + True
+
+    [not sent, in the status]
+    unit/status/test_status.py::test_what_the_sender_says_is_reported
+    StatusReader._with_sender
+    - record.not_sent
+    + type(record.not_sent)()
+
+    [counts on demand]
+    unit/cli/test_status_view.py::test_the_counts_of_a_stream_are_shown_where_somebody_asks_for_them
+    StatusView._stream
+    - self.counts and stream.sender is not None
+    + stream.sender is not None
+
+    [not sent, no line of its own]
+    unit/cli/test_output.py::test_what_is_not_sent_or_applied_prints_no_line_of_its_own
+    TextOutput._says_no_more
+    - same and status != before
+    + False
+    """,
+    "unit/target/test_superseded.py": """
+    [superseded, by the decoder]
+    test_b72_events_of_a_key_are_superseded_by_the_last_one
+    by_keys
+    - decoded - distinct
+    + events.num_rows - distinct
+
+    [superseded, covered]
+    test_events_that_a_copy_has_are_covered
+    FrameDecoder._count
+    - self._events - decoded
+    + 0
+
+    [superseded, other equality]
+    test_what_no_job_has_counted_is_not_guessed
+    by_keys
+    - not all((any((of(events.schema.field(key).type) for of in _COMPARED)) for key in keys))
+    + False
+
+    [superseded, one commit]
+    test_a_large_apply_supersedes_nothing_where_the_manifests_say_so[two epochs]
+    by_manifests
+    - len(change.epochs) == 1
+    + True
+
+    [superseded, users]
+    test_a_large_apply_supersedes_nothing_where_the_manifests_say_so[a user's events]
+    by_manifests
+    - newest.kind != EVENTS
+    + True
+
+    [superseded, overlapping]
+    test_a_large_apply_supersedes_nothing_where_the_manifests_say_so[overlapping a copy]
+    by_manifests
+    - any((epoch.above >= 0 for epoch in change.epochs))
+    + False
+
+    [superseded, unknown]
+    test_beside_dropped_events_nothing_is_known_of_the_others[duplicates]
+    test_beside_dropped_events_nothing_is_known_of_the_others[dead_letters]
+    DeltaTarget.resolve
+    - change.dead_letters or change.duplicates
+    + False
+
+    [superseded, not guessed]
+    unit/apply/test_applier.py::test_what_an_apply_leaves_out_is_in_its_result
+    _not_applied
+    - NotApplied(uncounted=rows)
+    + NotApplied()
+
+    [not applied, behind an apply]
+    unit/apply/test_applier.py::test_what_an_apply_leaves_out_is_in_its_result
+    TableApplier._apply
+    - result.not_applied += _not_applied(change, rows)
+    + result.not_applied = _not_applied(change, rows)
+
+    [not applied, covered]
+    unit/apply/test_plan.py::test_epochs_that_the_table_has_by_another_way_are_counted_apart
+    StreamPlanner._pass_over
+    - plan.covered += manifest.rows
+    + pass
+
+    [not applied, acked before]
+    unit/apply/test_plan.py::test_epochs_that_the_table_has_by_another_way_are_counted_apart
+    unit/apply/test_plan.py::test_epochs_for_other_sites_are_skipped
+    StreamPlanner._pass_over
+    - manifest.epoch <= self.acked.get(manifest.log_id, 0)
+    + False
+
+    [not applied, no record of its own]
+    unit/receiver/test_receiver_record.py::test_what_was_not_applied_goes_with_the_counters
+    ReceiverRecordKeeper._changed
+    - any((getattr(record, name) != counters[name] for name in COUNTED))
+    + any((getattr(record, name) != counters[name] for name in counters))
+
+    [not applied, impossible]
+    unit/wire/test_records.py::test_a_receivers_record_of_what_was_not_applied_is_read_and_written
+    ReceiverRecord._is_valid
+    - min(astuple(self.not_applied)) >= 0
+    + True
     """,
     "unit/sender/test_record.py": """
     [a sink's alert]
@@ -4565,10 +4754,49 @@ GUARDS = {
     test_an_idle_stream_costs_no_request_and_no_look
     test_a_start_costs_one_read_and_one_write
     SenderRecordKeeper.keep
-    - if _news(told) == _news(self._told):
+    - if not self._is_news(told):
+    -     ...
+    + pass
+
+    [not sent, no record of its own]
+    test_a_commit_that_is_not_sent_costs_no_request
+    _news
+    - IN_PASSING
+    + ("history_from",)
+
+    [not sent, the newest]
+    test_the_record_that_says_that_a_sender_is_there_has_what_was_not_sent
+    test_the_last_record_of_a_sender_has_what_was_not_sent
+    SenderRecordKeeper.keep
+    - if not self._is_news(told):
     -     self._told = told
     -     return None
+    + if not self._is_news(told):
+    +     return None
+
+    [not sent, replays]
+    test_a_sink_records_each_write_once
+    record_write
+    - counted.not_sent + NotSent(replays=1)
+    + NotSent(replays=1)
+
+    [not sent, of a captured stream]
+    test_a_commit_that_is_not_sent_costs_no_request
+    OutboundStream._go_on
+    - self.status.not_sent = self.publisher.not_sent
     + pass
+
+    [not sent, of a forwarded stream]
+    unit/forward/test_networks.py::test_what_a_site_does_not_send_on_is_counted
+    ForwardedStream._count
+    - status.not_sent = NotSent(elsewhere=counts.elsewhere)
+    + pass
+
+    [not sent on, once]
+    unit/forward/test_forwarder.py::test_b72_epochs_that_go_to_no_site_from_here_are_counted_once
+    Counts.pass_over
+    - manifest.log_id != log_id or manifest.epoch > epoch
+    + True
 
     [record is late]
     test_counters_are_written_every_few_seconds_and_then_all_of_them

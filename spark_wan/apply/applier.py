@@ -56,6 +56,7 @@ from spark_wan.wire.ack import Ack, Need
 from spark_wan.wire.decisions import Decisions
 from spark_wan.wire.manifest import EVENTS
 from spark_wan.wire.mark import Mark
+from spark_wan.wire.receiver_record import NotApplied
 
 log = message_log(__name__)
 
@@ -98,6 +99,8 @@ class ApplyResult:
     events: int = 0
     duplicates: int = 0
     dead_letters: int = 0
+    not_applied: NotApplied = field(default_factory=NotApplied)
+    """What else was not applied, by reason."""
     held: int | None = None
     cause: str | None = None
     passes: bool = False
@@ -248,6 +251,7 @@ class TableApplier:
             plan,
             applied=plan.known,
             duplicates=plan.duplicates,
+            not_applied=NotApplied(covered=plan.covered, elsewhere=plan.elsewhere),
             held=plan.held,
             cause=plan.cause,
             passes=plan.passes,
@@ -328,6 +332,7 @@ class TableApplier:
         result.events += rows
         result.duplicates += change.duplicates
         result.dead_letters += change.dead_letters
+        result.not_applied += _not_applied(change, rows)
 
     def _before_bad_frame(
         self,
@@ -473,3 +478,10 @@ class TableApplier:
             least = self.ledger.progress.vector  # what the site had, as far as it knows
         need = Need(result.needs, least, since=self.ledger.clock())
         return need.since_before(before.needs if before is not None else None)
+
+
+def _not_applied(change: Change, rows: int) -> NotApplied:
+    """Return what of a change, which has so many events, was not applied, by reason."""
+    if change.superseded is None:
+        return NotApplied(uncounted=rows)
+    return NotApplied(superseded=change.superseded, covered=change.covered)

@@ -49,6 +49,10 @@ class Change:
     dead_letters: int = 0
     """This count and those below are set by ``resolve``."""
     duplicates: int = 0
+    superseded: int | None = None
+    """Events in whose place a later one of the same key is written; None: it is not known."""
+    covered: int = 0
+    """Events that the table has already: those of a version through which all is applied."""
     new_ids: int = 0
     ids_until: int | None = None
     """See :mod:`spark_wan.wire.mark`."""

@@ -53,6 +53,10 @@ class StreamPlan:
     """Bytes of their frames."""
     duplicates: int = 0
     """Events of known epochs that were not acked: redelivered, and discarded."""
+    covered: int = 0
+    """Those of epochs that were not applied from this log: a copy had them, or another log."""
+    elsewhere: int = 0
+    """Epochs that were not acked, and are not for this site."""
     held: int | None = None
     cause: str | None = None
     passes: bool = False
@@ -198,8 +202,13 @@ class StreamPlanner:
             plan.more = True
         else:
             plan.known = manifest.epoch
-            if for_site and manifest.epoch > self.acked.get(manifest.log_id, 0):
+            if manifest.epoch <= self.acked.get(manifest.log_id, 0):
+                return
+            if for_site:
                 plan.duplicates += manifest.rows
+                plan.covered += manifest.rows
+            else:
+                plan.elsewhere += 1
 
     def _exceeds_limits(self, plan: StreamPlan, manifest: Manifest) -> bool:
         """Whether an epoch does not fit into one apply with those planned before it."""

@@ -48,6 +48,8 @@ class Netted:
     """Their key has another row in the same commit."""
     still_there: int
     """Number of events whose row has the rank :data:`STILL_THERE`."""
+    unchanged: int
+    """Number of keys whose row a commit replaced by an equal one: they have no event."""
 
 
 def net(batches: Iterable[pa.RecordBatch], keys: Sequence[str]) -> Iterator[Netted]:
@@ -59,7 +61,8 @@ def net(batches: Iterable[pa.RecordBatch], keys: Sequence[str]) -> Iterator[Nett
     for rows, starts in _whole_groups(batches, [*keys, COMMIT_VERSION]):
         events, duplicates, still_there = _net_groups(rows, starts)
         run_starts, last_key = _run_starts(events, keys, last_key)
-        yield Netted(events, run_starts, duplicates, still_there)
+        unchanged = len(starts) - events.num_rows
+        yield Netted(events, run_starts, duplicates, still_there, unchanged)
 
 
 def _whole_groups(

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise, takewhile
-from typing import Any
+from typing import Any, Literal
 
 from spark_wan.delta.commits import Commit
 from spark_wan.errors import (
@@ -36,6 +36,10 @@ ALL_PARTS = Part(1, 1)
 """All rows."""
 
 
+Reason = Literal["local_only", "received", "by_setting", "by_decision"]
+"""Why a commit is not distributed; called as in :class:`~spark_wan.wire.sender_record.NotSent`."""
+
+
 @dataclass(frozen=True)
 class CaptureRange:
     """Commits that are read as one, all with the columns ``schema``. Versions are inclusive."""
@@ -43,11 +47,16 @@ class CaptureRange:
     first_version: int
     last_version: int
     schema: Mapping[str, Any]
-    left_out: tuple[int, ...]
-    """Versions inside the range that are not distributed."""
+    why_left_out: Mapping[int, Reason]
+    """Versions inside the range that are not distributed, and why."""
     commits: tuple[Commit, ...]
     rows: int
     """An estimate."""
+
+    @property
+    def left_out(self) -> tuple[int, ...]:
+        """Versions inside the range that are not distributed."""
+        return tuple(self.why_left_out)
 
     @property
     def quiet(self) -> bool:
@@ -70,8 +79,8 @@ class CaptureRange:
     def before(self, version: int) -> CaptureRange:
         """Return the part of this range before ``version``, which must not be its first."""
         commits = tuple(commit for commit in self.commits if commit.version < version)
-        left_out = tuple(each for each in self.left_out if each < version)
-        return replace(self, last_version=version - 1, left_out=left_out, commits=commits)
+        why = {each: reason for each, reason in self.why_left_out.items() if each < version}
+        return replace(self, last_version=version - 1, why_left_out=why, commits=commits)
 
 
 @dataclass(frozen=True)
@@ -83,6 +92,8 @@ class CaptureResult:
     """No key has events in two frames."""
     versions: tuple[int, ...] = ()
     """The commits that have events, ascending."""
+    unchanged: int = 0
+    """Rows that a commit replaced by equal ones: they are no events."""
 
 
 SchemaAt = Callable[[int], Mapping[str, Any]]
@@ -134,7 +145,7 @@ class RangePlanner:
             None if published_schema is None else set(column_paths(dict(published_schema)))
         )
         taken: list[Commit] = []
-        left_out: list[int] = []
+        left_out: dict[int, Reason] = {}
         rows = 0
         for commit in newer:
             may_end = bool(taken) and not renames.open
@@ -143,7 +154,7 @@ class RangePlanner:
             if may_end and moves:
                 break
             try:
-                skipped = self._is_left_out(commit)
+                reason = self._why_left_out(commit)
                 if moves and commit.operation == "RENAME COLUMN":
                     renames.rename(*commit.renamed)
                 elif moves:
@@ -152,11 +163,11 @@ class RangePlanner:
                 if may_end:
                     break
                 raise
-            if may_end and not skipped and rows + commit.rows > self.max_rows:
+            if may_end and reason is None and rows + commit.rows > self.max_rows:
                 break
             taken.append(commit)
-            if skipped:
-                left_out.append(commit.version)
+            if reason is not None:
+                left_out[commit.version] = reason
             elif commit.changes_rows:
                 rows += commit.rows
             if renames.undone:
@@ -178,7 +189,7 @@ class RangePlanner:
             first_version=published + 1,
             last_version=last,
             schema=schema,
-            left_out=tuple(version for version in left_out if version <= last),
+            why_left_out={each: why for each, why in left_out.items() if each <= last},
             commits=tuple(commit for commit in taken if commit.version <= last),
             rows=rows,
         )
@@ -200,8 +211,9 @@ class RangePlanner:
                     needs=SOURCE,
                 )
 
-    def _is_left_out(self, commit: Commit) -> bool:
-        """Whether a commit is not distributed. Raises SourceError while that is undecided."""
+    def _why_left_out(self, commit: Commit) -> Reason | None:
+        """Return why a commit is not distributed; None: it is. Raises SourceError while that is
+        undecided."""
         version = f"{self.table}@{commit.version}"
         if (unreadable := commit.unreadable_mark) is not None:
             raise NewerMarkError(
@@ -223,17 +235,18 @@ class RangePlanner:
                     f"leaves them out, if {sites} got them another way."
                 )
             if action == "skip":
-                return True
+                return "by_decision"
         elif commit.stays_here:
-            return True
+            return "local_only" if commit.received_from is None else "received"
         operation = commit.table_operation
         if operation is None and (commit.operation or commit.version == 0):
-            return False
-        action = self.decision(commit.version) or self.on_table_operation
+            return None
+        decided = self.decision(commit.version)
+        action = decided or self.on_table_operation
         if operation is None and action != "distribute":
             # Its log has no commitInfo, as some writers leave it.
             if not self._empties(commit):
-                return False
+                return None
             operation = "commit that does not say what it is, and empties the table"
         if action == "hold":
             raise TableOperationError(
@@ -242,7 +255,9 @@ class RangePlanner:
                 f"`spark-wan decide {version}=distribute` (or `=skip`), or for good with "
                 "`on_table_operation: distribute` in the topology."
             )
-        return action == "skip"
+        if action != "skip":
+            return None
+        return "by_setting" if decided is None else "by_decision"
 
     def _empties(self, commit: Commit) -> bool:
         return self.is_empty_at(commit.version) and not self.is_empty_at(commit.version - 1)

@@ -77,6 +77,8 @@ class CaptureReport:
     """(version, change type) of rows that only a table with keys can have."""
     duplicates: int = 0
     """Rows whose key has another row: all but one of each key, and those that are still there."""
+    unchanged: int = 0
+    """Rows that a commit replaced by equal ones."""
     destroyed: int = 0
     """Number of keys whose last event is a destroy."""
     destroyed_keys: list[pa.RecordBatch] | None = field(default_factory=list)
@@ -122,6 +124,8 @@ class CaptureReport:
             for letter in self.dead_letters:
                 payload = letter.payload and base64.b64encode(letter.payload).decode()
                 rows.append(("dead", {**asdict(letter), "payload": payload}))
+        if self.unchanged:
+            rows.append(("unchanged", self.unchanged))
         if self.replaced:
             rows.append(("replaced", True))
         if self.destroyed:
@@ -152,6 +156,8 @@ class CaptureReport:
             self.replaced = True
         elif kind == "duplicates":
             self.duplicates += content
+        elif kind == "unchanged":
+            self.unchanged += content
         elif kind == "destroyed":
             keys = content[1] and pa.ipc.open_stream(base64.b64decode(content[1])).read_all()
             self.note_destroyed(content[0], keys.to_batches() if keys else None)
@@ -183,7 +189,8 @@ class CaptureReport:
     def result(self) -> CaptureResult:
         """Return what a manifest says of the capture."""
         frames = sorted(self.frames, key=lambda frame: frame.path)
-        return CaptureResult(tuple(frames), not self.split_runs, tuple(sorted(self.versions)))
+        versions = tuple(sorted(self.versions))
+        return CaptureResult(tuple(frames), not self.split_runs, versions, self.unchanged)
 
 
 @dataclass(frozen=True)
@@ -233,6 +240,7 @@ class CaptureTask:
         for netted in net(self._with_keys(batches, ids, report), self.table.keys):
             self._set_aside(netted.duplicates, "duplicate_key", ids, report)
             report.duplicates += netted.duplicates.num_rows + netted.still_there
+            report.unchanged += netted.unchanged
             if self._too_many(report):
                 return
             _note_destroyed(destroys.of(netted), report)

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, replace
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import typer
 from rich.console import Console
@@ -112,11 +112,13 @@ class JsonOutput:
     def picture(self, file: Path) -> None:
         self._print({"svg": str(file)})
 
-    def status(self, channels: Sequence[ChannelReport], file: str) -> None:
+    def status(self, channels: Sequence[ChannelReport], file: str, counts: bool = False) -> None:
         self._print(_status_fields(channels))
 
     @contextmanager
-    def renewed_status(self, file: str, seconds: float) -> Iterator[ShowStatus]:
+    def renewed_status(
+        self, file: str, seconds: float, counts: bool = False
+    ) -> Iterator[ShowStatus]:
         yield lambda channels: self._event("status", _status_fields(channels))
 
     def removed(self, stream: str, channels: Sequence[str]) -> None:
@@ -275,6 +277,8 @@ class TextOutput:
         self.console = Console(width=width, highlight=False, soft_wrap=True)
         self._causes: dict[str, dict[str, tuple[str, str]]] = {}
         """Stream -> what -> the cause as it was printed, and when."""
+        self._printed: dict[tuple[type, str], StreamStatus | TableStatus] = {}
+        """Kind and stream -> what was printed of it last."""
         self._line = RenewedLine()
 
     def valid_topology(self, topology: Topology) -> None:
@@ -327,16 +331,18 @@ class TextOutput:
     def picture(self, file: Path) -> None:
         self.console.print(Text(f"wrote {file}"))
 
-    def status(self, channels: Sequence[ChannelReport], file: str) -> None:
-        self._print_status(StatusView(channels, file, milliseconds()))
+    def status(self, channels: Sequence[ChannelReport], file: str, counts: bool = False) -> None:
+        self._print_status(StatusView(channels, file, milliseconds(), counts=counts))
 
     @contextmanager
-    def renewed_status(self, file: str, seconds: float) -> Iterator[ShowStatus]:
+    def renewed_status(
+        self, file: str, seconds: float, counts: bool = False
+    ) -> Iterator[ShowStatus]:
         """Yield what shows a status in place of the one before; below it, without a terminal."""
 
         def view(channels: Sequence[ChannelReport]) -> StatusView:
             title = f"{_clock()}, every {format_duration(int(seconds * 1000))}"
-            return StatusView(channels, file, milliseconds(), title)
+            return StatusView(channels, file, milliseconds(), title, counts)
 
         if not self.console.is_terminal:
             yield lambda channels: self._print_status(view(channels))
@@ -615,6 +621,8 @@ class TextOutput:
         self._line.clear()
 
     def sender_progress(self, status: StreamStatus) -> None:
+        if self._says_no_more(status, not_sent=None):
+            return
         remote = {f"held by {site}": why for site, why in status.remote_holds.items()}
         told = self._whole_once(status, alert=status.alert, queue_full=status.queue_full, **remote)
         shown = replace(
@@ -627,6 +635,8 @@ class TextOutput:
         self._progress(describe_sent(shown), bool(status.held or status.remote_holds))
 
     def receiver_progress(self, status: TableStatus) -> None:
+        if self._says_no_more(status, not_applied=None):
+            return
         shown = replace(status, held=self._whole_once(status).get("held"))
         self._progress(describe_applied(shown), bool(status.held))
 
@@ -636,6 +646,15 @@ class TextOutput:
         is_text = self.log_format is Format.TEXT
         line = f"spark-wan: {error}" if is_text else messages.error_line(error)
         print(line, file=sys.stderr, flush=True)
+
+    def _says_no_more(self, status: StreamStatus | TableStatus, **without: None) -> bool:
+        """Whether a line was printed of a stream that differs in these fields at most, or there is
+        nothing to print: an apply at this site is news for its receiver, not for its sender."""
+        kind = type(status)
+        before: Any = self._printed.get((kind, status.stream), kind(status.stream, status.table))
+        self._printed[kind, status.stream] = status
+        same = bool(replace(cast(Any, status), **without) == replace(before, **without))
+        return same and status != before
 
     def _whole_once(
         self, status: StreamStatus | TableStatus, **others: str | None

@@ -61,6 +61,10 @@ def status(
     watch: Annotated[
         bool, typer.Option("--watch", help="Refresh the status until Ctrl-C.")
     ] = False,
+    counts: Annotated[
+        bool,
+        typer.Option("--counts", help="Show also what was not sent or not applied, by reason."),
+    ] = False,
     output: OutputFormat = Format.TEXT,
 ) -> None:
     """Show how far behind each site is, and why a stream is held. Needs no Spark."""
@@ -69,10 +73,10 @@ def status(
     with reporting_errors(output) as out:
         reader = StatusReader(load_topology(config), site)
         if watch:
-            _watch(reader, out, WATCH_INTERVAL if seconds is None else seconds)
+            _watch(reader, out, WATCH_INTERVAL if seconds is None else seconds, counts)
             return
         channels = reader.read()
-        out.status(channels, reader.topology.file)
+        out.status(channels, reader.topology.file, counts)
         if code := exit_code(channels):
             raise typer.Exit(code)
 
@@ -93,13 +97,13 @@ def exit_code(channels: Sequence[ChannelReport]) -> int:
     return 4 if states & {NO_ANSWER, STOPPED, UNKNOWN} else 0
 
 
-def _watch(reader: StatusReader, out: Output, seconds: float) -> None:
+def _watch(reader: StatusReader, out: Output, seconds: float, counts: bool) -> None:
     """Show the status until SIGINT or SIGTERM. A channel that cannot be read is shown as such, and
     read again."""
     # SIGTERM as Ctrl-C, so that the terminal gets its cursor back.
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        with out.renewed_status(reader.topology.file, seconds) as show:
+        with out.renewed_status(reader.topology.file, seconds, counts) as show:
             while True:
                 show(reader.read())
                 time.sleep(seconds)

@@ -11,8 +11,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
 
 from rich.console import Console, ConsoleOptions
@@ -38,6 +38,7 @@ from spark_wan.status.reports import (
     UP_TO_DATE,
     ChannelReport,
     EndReport,
+    ReceiverReport,
     SenderReport,
     SiteReport,
     StreamReport,
@@ -71,7 +72,11 @@ _DAY = 86_400_000
 _BAR = 20
 """Characters of a bar that shows how far work is."""
 _OLD_WORK = 60_000
-"""Milliseconds after which the status says when a job has said last how far it is."""
+"""Milliseconds after which the status says when a job has said last how far it is, or what it has
+counted."""
+_SENDER_COUNTS = {"unchanged": "row", "replays": "write", "elsewhere": "epoch"}
+_RECEIVER_COUNTS = {"elsewhere": "epoch"}
+"""What is counted, by the field of the JSON: of a sender else commits, of a receiver events."""
 _NARROWEST = 20
 """Columns that a text gets at least, beside its label."""
 
@@ -108,6 +113,8 @@ class StatusView:
     title: str = ""
     """Of a status that is shown again and again. It comes first, with the summary; and streams that
     need no attention are left out where the terminal is too low for all."""
+    counts: bool = False
+    """Also what was sent and applied, and what was not, by reason."""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Text]:
         lines = list(self._lines())
@@ -143,6 +150,10 @@ class StatusView:
         head = Text.assemble(stream.stream, "  ", (self._published(stream), "dim"))
         yield _Line("  ", head, is_fine)
         yield from (_Line("    ", note) for note in notes)
+        if self.counts and stream.sender is not None:
+            yield _Line(
+                "    ", self._sent(stream.sender, stream.from_site or "its sender"), is_fine
+            )
         widest = max((len(site.site) for site in stream.sites), default=0)
         for site in stream.sites:
             state = site.state
@@ -155,6 +166,33 @@ class StatusView:
                 yield _Line(" " * (widest + 9), path)
             for note in self._link_notes(stream, site):
                 yield _Line(" " * (widest + 9), note, is_fine)
+            if self.counts and site.receiver is not None:
+                yield _Line(" " * (widest + 9), self._applied(site.receiver, site.site), is_fine)
+
+    def _sent(self, sender: SenderReport, at: str) -> Text:
+        """Return what a sender has sent since its start, and what it has not, by reason."""
+        of_rows = {"dead_letters": sender.dead_letters, "duplicates": sender.duplicates}
+        reasons = [
+            *_counted(of_rows, {}, "row"),
+            *_counted(asdict(sender.not_sent), _SENDER_COUNTS, "commit"),
+        ]
+        sent = f"{_count(sender.epochs, 'epoch')}, {_count(sender.events, 'event')}"
+        when = self._since(sender.began_ms) + self._as_of(sender.written_ms)
+        text = f"{at}{when}: sent {sent}"
+        return Text(text + (f"; not sent: {', '.join(reasons)}" if reasons else ""), "dim")
+
+    def _applied(self, receiver: ReceiverReport, site: str) -> Text:
+        """Return the same of a receiver."""
+        numbers = {"duplicates": receiver.duplicates, "dead_letters": receiver.dead_letters}
+        numbers |= asdict(receiver.not_applied)
+        reasons = _counted(numbers, _RECEIVER_COUNTS, "event")
+        applied = f"{_count(receiver.epochs, 'epoch')}, {_count(receiver.events, 'event')}"
+        when = self._since(receiver.began_ms) + self._as_of(receiver.written_ms)
+        text = f"{site}{when}: applied {applied}"
+        text += f"; not applied: {', '.join(reasons)}" if reasons else ""
+        if receiver.local_commits:
+            text += f"; {_count(receiver.local_commits, 'commit')} of other writers in its table"
+        return Text(text, "dim")
 
     def _published(self, stream: StreamReport) -> str:
         if stream.epoch == 0:
@@ -334,9 +372,12 @@ class StatusView:
         text = describe_rows(
             work.rows, work.bytes, since, share=work.share, rate=rate, left=work.left_ms
         )
-        if self.now - work.written_ms > _OLD_WORK:
-            text += f", as of {format_duration(self.now - work.written_ms)} ago"
-        return text
+        return text + self._as_of(work.written_ms)
+
+    def _as_of(self, written: int) -> str:
+        """Return when a job said so, if that was not just now."""
+        ago = self.now - written
+        return f", as of {format_duration(ago)} ago" if ago > _OLD_WORK else ""
 
     def _since(self, moment: int | None) -> str:
         """Return since when, as local time, and for how long."""
@@ -366,6 +407,15 @@ class StatusView:
         if unread:
             parts += ["; ", (f"{_count(unread, 'channel')} cannot be read", "red")]
         return Text.assemble(*parts)
+
+
+def _counted(numbers: Mapping[str, int], what: Mapping[str, str], usual: str) -> list[str]:
+    """Return each number that is not 0, behind the field of the JSON that has it."""
+    return [
+        f"{name} {_count(number, what.get(name, usual))}"
+        for name, number in numbers.items()
+        if number
+    ]
 
 
 def _hold_style(held_as: str) -> str:

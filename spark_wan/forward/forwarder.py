@@ -50,12 +50,23 @@ class Counts:
     events: int = 0
     batches: int = 0
     bytes: int = 0
+    elsewhere: int = 0
+    """Inbound epochs that go to no site from here: all get them by another way."""
+    _passed: tuple[str, int] = "", 0
+    """The log and the epoch that were passed over last."""
 
     def add(self, manifest: Manifest) -> None:
         self.epochs += 1
         self.events += sum(frame.rows for frame in manifest.frames)
         self.batches += len(manifest.frames)
         self.bytes += manifest.bytes
+
+    def pass_over(self, manifest: Manifest) -> None:
+        """Count an inbound epoch that goes to no site from here, once: a round may see it again."""
+        log_id, epoch = self._passed
+        if manifest.log_id != log_id or manifest.epoch > epoch:
+            self.elsewhere += 1
+            self._passed = manifest.log_id, manifest.epoch
 
 
 @dataclass
@@ -167,6 +178,8 @@ class Forwarder:
                 yield "forward.3 frames-copied"
                 following = self._following(last, manifest, frames, manifest is beginning)
                 last = yield from self._add(following, began)
+            if not self.addressees(manifest):
+                self.counts.pass_over(manifest)
             before = reference(manifest)
             self.position = manifest.log_id, manifest.epoch
         if last is not None and last.kind != EVENTS and not due:
@@ -235,10 +248,13 @@ class Forwarder:
         if not epochs:
             return False
         newest = self._log.peek(epochs[-1])
-        if newest.log_id != self.position[0] or any(
-            self.addressees(self._log.read(epoch)) for epoch in epochs
-        ):
+        if newest.log_id != self.position[0]:
             return False
+        inbound = [self._log.read(epoch) for epoch in epochs]
+        if any(map(self.addressees, inbound)):
+            return False
+        for manifest in inbound:
+            self.counts.pass_over(manifest)
         self.position = newest.log_id, newest.epoch
         return True
 

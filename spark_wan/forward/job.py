@@ -62,6 +62,7 @@ from spark_wan.topology.model import (
 from spark_wan.topology.signing import sending_trust
 from spark_wan.units import milliseconds
 from spark_wan.wire.heartbeat import forwarding
+from spark_wan.wire.sender_record import NotSent
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -189,6 +190,7 @@ class ForwardedStream(Activity):
 
     def _count(self) -> None:
         status, counts = self.acks.status, self.forwarder.counts
+        status.not_sent = NotSent(elsewhere=counts.elsewhere)
         if counts.epochs == status.epochs:
             return
         status.epochs, status.events = counts.epochs, counts.events

@@ -24,7 +24,8 @@ from spark_wan.wire.records import LongWork
 log = message_log(__name__)
 
 COUNTED = ("epochs", "events", "duplicates", "dead_letters", "local_commits")
-"""The counters in a record, called as in the status of a stream."""
+"""The counters in a record, called as in the status of a stream. A change of them is written; what
+was not applied, by reason, goes with them."""
 
 
 @dataclass
@@ -50,10 +51,10 @@ class ReceiverRecordKeeper:
         self._record = ReceiverRecord(self.site, self.stream, began, began)
         self._next_at = began + RECORD_INTERVAL
 
-    def is_due(self, counters: Mapping[str, int]) -> bool:
+    def is_due(self, counters: Mapping[str, Any]) -> bool:
         """Whether :meth:`keep` has something to write, and it is time. Costs no request.
 
-        ``counters``: those of :data:`COUNTED`."""
+        ``counters``: those of :data:`COUNTED`, and what goes with them."""
         now = self.clock()
         if 0 < self._next_at - now <= REFUSED_INTERVAL:
             return False
@@ -62,7 +63,7 @@ class ReceiverRecordKeeper:
         is_old = not self._written or now >= self._record.written + within
         return is_old or self._changed(counters, work)
 
-    def keep(self, counters: Mapping[str, int], last: bool = False) -> None:
+    def keep(self, counters: Mapping[str, Any], last: bool = False) -> None:
         """Write what there is to say of the stream. ``last``: the receiver ends by itself."""
         now = self.clock()
         within, fields = 0 if last else NEXT_WITHIN, dict[str, Any](counters)
@@ -106,8 +107,8 @@ class ReceiverRecordKeeper:
     def _work(self, now: int) -> LongWork | None:
         return long_work("applying", self.stream, self.site, now)
 
-    def _changed(self, counters: Mapping[str, int], work: LongWork | None) -> bool:
+    def _changed(self, counters: Mapping[str, Any], work: LongWork | None) -> bool:
         record = self._record
         return work != record.work or any(
-            getattr(record, name) != count for name, count in counters.items()
+            getattr(record, name) != counters[name] for name in COUNTED
         )

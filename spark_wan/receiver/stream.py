@@ -8,6 +8,7 @@ import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Any
 
 from spark_wan.apply.applier import ApplyResult, TableApplier
 from spark_wan.apply.site_ack import SiteAck
@@ -20,6 +21,7 @@ from spark_wan.runtime.hold import Hold, next_wait
 from spark_wan.units import milliseconds
 from spark_wan.wire.ack import Ack
 from spark_wan.wire.manifest import Manifest
+from spark_wan.wire.receiver_record import NotApplied
 
 log = message_log(__name__)
 
@@ -50,6 +52,8 @@ class TableStatus:
     """Why the stream, or its forwarding, is held."""
     needs: str | None = None
     """Why the site needs a copy of the table (:mod:`spark_wan.errors`); None: it does not."""
+    not_applied: NotApplied = field(default_factory=NotApplied)
+    """What was not applied, by reason, beside duplicates and dead letters."""
 
 
 @dataclass
@@ -161,10 +165,10 @@ class InboundStream:
         if self.record is not None:
             self.record.keep(self._counters(), last)
 
-    def _counters(self) -> dict[str, int]:
+    def _counters(self) -> dict[str, Any]:
         # The first apply may take hours, and there is no status before it is done.
         status = self.status or TableStatus(self.name, "")
-        return {name: getattr(status, name) for name in COUNTED}
+        return {name: getattr(status, name) for name in (*COUNTED, "not_applied")}
 
     def release(self) -> None:
         """Note that nothing holds the stream any more."""
@@ -218,6 +222,7 @@ class InboundStream:
         status.events += result.events
         status.duplicates += result.duplicates
         status.dead_letters += result.dead_letters
+        status.not_applied += result.not_applied
         status.local_commits = local_commits
         status.needs = result.needs
         if result.cause is None:

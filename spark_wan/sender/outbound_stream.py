@@ -40,6 +40,7 @@ from spark_wan.steps import Steps, reached, run
 from spark_wan.units import milliseconds
 from spark_wan.wire.control import Rule
 from spark_wan.wire.manifest import EVENTS, Manifest
+from spark_wan.wire.sender_record import NotSent
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -87,6 +88,8 @@ class StreamStatus:
     """Sites that hold the stream, and why."""
     not_served: list[str] = field(default_factory=list)
     """Addressees of the newest epoch that the sender no longer serves."""
+    not_sent: NotSent = field(default_factory=NotSent)
+    """What was not sent, by reason."""
 
 
 @dataclass
@@ -354,6 +357,8 @@ class OutboundStream(Activity):
                 self._hold("publishing", error, spark)
             else:
                 self._release("publishing")
+        if self.publisher is not None:
+            self.status.not_sent = self.publisher.not_sent
         if published is not None:
             self._note_published(published)
         return self._after_round(published, spark)
@@ -485,6 +490,7 @@ class OutboundStream(Activity):
             dead_letters=status.dead_letters,
             duplicates=status.duplicates,
             not_served=tuple(status.not_served),
+            not_sent=status.not_sent,
             **({"alert": status.alert} if self._knows_alert() else {}),
             **self._known_control(),
             **self._known_history(),

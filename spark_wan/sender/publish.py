@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import uuid
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -62,7 +63,7 @@ from spark_wan.wire.decisions import NEW_LOG, RESYNC, Decisions
 from spark_wan.wire.frame import FrameHeader
 from spark_wan.wire.manifest import CAPTURE, EVENTS, SNAPSHOT, Manifest
 from spark_wan.wire.records import TableClock
-from spark_wan.wire.sender_record import EndRequest
+from spark_wan.wire.sender_record import EndRequest, NotSent
 
 logger = message_log(__name__)
 
@@ -245,6 +246,12 @@ class Publisher:
     """The generation of the last request to go on without what waits that a round has looked at."""
     _lost_requests: set[int] = field(default_factory=set)
     """Generations of which it was said that the control log does not know them."""
+    _counted: NotSent = field(default_factory=NotSent)
+    """What the epochs that were added did not send."""
+    _planned: NotSent | None = None
+    """The same of the epoch that is to be added; None: it has no commits."""
+    _unrecorded: NotSent = field(default_factory=NotSent)
+    """The same of the commits behind the newest epoch that have no events."""
     _warned: set[str] = field(default_factory=set)
     """Sites of which it was said that they are new."""
     _before: Glance | None = None
@@ -279,6 +286,11 @@ class Publisher:
         if self._young is None or self.has_ended:
             return 0
         return max(0, self._quiet.end.version - self._young.version + 1)
+
+    @property
+    def not_sent(self) -> NotSent:
+        """What was not sent since this publisher began, by reason."""
+        return self._counted + self._unrecorded
 
     @property
     def unpublished_since(self) -> int | None:
@@ -386,6 +398,7 @@ class Publisher:
     def _next(self) -> Steps[Manifest | None]:
         quiet, writer = self._quiet, self._writer
         was_settled, quiet.settled = quiet.settled, False
+        self._planned = None
         end, wanted = writer.end(), self.wanted_before()
         self._last = end.last
         self._published = self._published_by(end)
@@ -565,6 +578,7 @@ class Publisher:
         yield "publish.4 frames-written"
         manifest = self._writer.append(manifest, began)
         self._quiet.record_at = None
+        self._count()
         yield "publish.5 manifest-added"
         self._writer.record(end.checkpoint, manifest)
         self._published, self._last = PublishedState.by(manifest), manifest
@@ -572,6 +586,12 @@ class Publisher:
             self._ended, self._end = manifest, None
         yield "publish.6 checkpointed"
         return manifest
+
+    def _count(self) -> None:
+        """Count what the epoch that was added did not send, unless it has no commits."""
+        if self._planned is not None:
+            self._counted += self._planned
+            self._planned, self._unrecorded = None, NotSent()
 
     def _check_may_resync(self, error: WanError) -> None:
         """Raise the error again, unless sites are to get copies in place of what cannot be sent.
@@ -628,6 +648,7 @@ class Publisher:
         self._check_columns(schema)
         self._writer.check_acks(end)
         self._quiet.read_through(commit.version, commit.time)
+        self._planned = NotSent(by_copy=max(0, commit.version - self._through))
         if self._end is not None:
             self._end = self._end.moved_to(commit.version)
         clock = self._clock_before(commit)
@@ -796,6 +817,7 @@ class Publisher:
             )
         if planned.quiet and not self._worth_recording(planned):
             self._quiet.empty_through = planned.last_version
+            self._unrecorded = _not_sent(planned, CaptureResult())
             return None
         return planned
 
@@ -842,7 +864,7 @@ class Publisher:
         schema = self.source.schema_at(commit.version)
         self._check_columns(schema)
         return CaptureRange(
-            0, commit.version, schema=schema, left_out=(), commits=(commit,), rows=0
+            0, commit.version, schema=schema, why_left_out={}, commits=(commit,), rows=0
         )
 
     def _check_columns(self, schema: Mapping[str, Any]) -> None:
@@ -885,7 +907,9 @@ class Publisher:
             planned, captured = all_or_nothing(lambda: self._capture(planned, header))
             if not captured.frames and not self._worth_recording(planned):
                 self._quiet.empty_through = planned.last_version
+                self._unrecorded = _not_sent(planned, captured)
                 return None
+        self._planned = NotSent() if snapshot else _not_sent(planned, captured)
         stamped = stamps(planned.commits, clock)
         # A snapshot stands for all commits before it, too.
         highest = stamped.clock.stamp if snapshot and stamped.clock is not None else None
@@ -945,3 +969,12 @@ class Publisher:
                 ):
                     raise
                 planned = planned.before(error.version)
+
+
+def _not_sent(planned: CaptureRange, captured: CaptureResult) -> NotSent:
+    """Return what a range has that is not sent, by reason."""
+    counts: Counter[str] = Counter(planned.why_left_out.values())
+    for commit in planned.commits:
+        if commit.version not in planned.why_left_out and commit.version not in captured.versions:
+            counts["no_events" if commit.changes_rows else "no_rows"] += 1
+    return NotSent(**counts, unchanged=captured.unchanged)

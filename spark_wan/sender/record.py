@@ -1,7 +1,8 @@
 """Keeps the sender's record of a stream in the channel: on change only, and sparingly.
 
 A hold and its release are written at once. Mere counters are written every few seconds while they
-change, so the last few seconds of a sender that is killed are missing. A stream where nothing
+change, so the last few seconds of a sender that is killed are missing. What was not sent, by
+reason, is written with the next record that is written anyway. A stream where nothing
 happens costs a request an hour: without it, nobody could tell a sender that was killed. What the
 channel refuses is written later: the record is a report (:mod:`spark_wan.wire.sender_record`), and
 no reason to stop sending.
@@ -22,7 +23,7 @@ from spark_wan.messages import message_log
 from spark_wan.runtime.progress import LONG
 from spark_wan.wire.manifest import Manifest
 from spark_wan.wire.records import LongWork
-from spark_wan.wire.sender_record import SenderRecord
+from spark_wan.wire.sender_record import NotSent, SenderRecord
 
 log = message_log(__name__)
 
@@ -32,6 +33,9 @@ REFUSED_INTERVAL = 60_000
 """Milliseconds until a record is tried again that could not be read or written."""
 NEXT_WITHIN = 3_600_000
 """Milliseconds after which a record is written again though nothing has happened."""
+IN_PASSING = "history_from", "not_sent"
+"""What moves though nothing is published, and waits for the next record: so a source that is quiet,
+or has nothing to send, costs no more than one that rests."""
 _HOLD = ("held", "passes", "not_served", "alert")
 """What a sender knows of a stream that a sink publishes."""
 
@@ -79,7 +83,7 @@ class SenderRecordKeeper:
                 fields = {name: fields[name] for name in _HOLD if name in fields}
             else:
                 told = fields = {**fields, "next_within": 0 if last else NEXT_WITHIN}
-            if _news(told) == _news(self._told):
+            if not self._is_news(told):
                 self._told = told
                 return None
             now = self.clock()
@@ -100,7 +104,7 @@ class SenderRecordKeeper:
         """Take note of ``fields`` when work begins, which are to be written if it takes long."""
         with self._lock:
             fields = {**fields, "next_within": NEXT_WITHIN}
-            if not self.by_sink and _news(fields) != _news(self._told):
+            if not self.by_sink and self._is_news(fields):
                 self._expected = max(self._next_at, self.clock() + RECORD_INTERVAL), fields
 
     def report(self, work: LongWork | None) -> None:
@@ -123,6 +127,10 @@ class SenderRecordKeeper:
     def last(self) -> SenderRecord | None:
         """The record as it was last written here; None: not yet."""
         return self._record
+
+    def _is_news(self, told: Mapping[str, Any]) -> bool:
+        """Whether to write a record for this."""
+        return self._told is None or _news(told) != _news(self._told)
 
     def _is_urgent(self, fields: dict[str, Any]) -> bool:
         """Whether the stream is held or released since the last record, or waits for room."""
@@ -180,9 +188,10 @@ class SenderRecordKeeper:
                     (there.began, there.written) == (mine.began, mine.written)
                 )
                 if is_mine and not is_late():
-                    since = (self._told or {}).get("history_from", mine.history_from)
-                    last = replace(mine, history_from=since, work=None, stopped=now)
-                    self._put(replace(last, next_within=0, written=now))
+                    told = self._told or {}
+                    passing = {name: told[name] for name in IN_PASSING if name in told}
+                    last = replace(mine, **passing, work=None, stopped=now, next_within=0)
+                    self._put(replace(last, written=now))
             except WanError as error:
                 log.debug("%s: the sender's record is not written: %s", self.stream, error)
 
@@ -214,12 +223,9 @@ class SenderRecordKeeper:
         self._alive_at = record.written + NEXT_WITHIN
 
 
-def _news(fields: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
-    """Return the fields that are written once they change. ``history_from``, which moves with each
-    look at an idle source, waits for the next record."""
-    if fields is None:
-        return None
-    return {name: value for name, value in fields.items() if name != "history_from"}
+def _news(fields: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the fields that are written once they change."""
+    return {name: value for name, value in fields.items() if name not in IN_PASSING}
 
 
 def record_write(
@@ -256,6 +262,8 @@ def record_write(
                 "batches": counted.batches + len(manifest.frames),
                 "bytes": counted.bytes + manifest.bytes,
             }
+        else:
+            fields["not_sent"] = counted.not_sent + NotSent(replays=1)
         put_sender_record(
             channel, following(before, stream, now=now, settings=settings, fields=fields)
         )

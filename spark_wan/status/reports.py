@@ -48,10 +48,10 @@ from spark_wan.wire.head import Pause
 from spark_wan.wire.heartbeat import Heartbeat, forwarding
 from spark_wan.wire.manifest import Manifest
 from spark_wan.wire.names import printable
-from spark_wan.wire.receiver_record import ReceiverRecord
+from spark_wan.wire.receiver_record import NotApplied, ReceiverRecord
 from spark_wan.wire.records import LongWork
 from spark_wan.wire.refused import RefusedEvents
-from spark_wan.wire.sender_record import EndRequest, SenderRecord
+from spark_wan.wire.sender_record import EndRequest, NotSent, SenderRecord
 
 HELD, FAILED, RETRYING = "held", "failed", "retrying"
 PAUSED, STARTING = "paused", "starting"
@@ -121,7 +121,7 @@ class ReceiverReport:
     UTC, by its clock."""
 
     began_ms: int
-    """Since when the next five count."""
+    """Since when the next six count."""
     epochs: int
     events: int
     duplicates: int
@@ -129,6 +129,8 @@ class ReceiverReport:
     dead_letters: int
     local_commits: int
     """Commits to the target that no receiver made."""
+    not_applied: NotApplied
+    """What else was not applied, by reason."""
     work: WorkReport | None
     """None: no apply takes long."""
     written_ms: int
@@ -219,7 +221,7 @@ class SenderReport:
     """:data:`HELD`, :data:`RETRYING` or :data:`FAILED`; None: it does not."""
     held_since_ms: int | None
     began_ms: int
-    """Since when the next six count."""
+    """Since when the next seven count."""
     epochs: int
     events: int
     batches: int
@@ -227,6 +229,8 @@ class SenderReport:
     dead_letters: int
     duplicates: int
     """Rows that it saw with the key of another."""
+    not_sent: NotSent
+    """What was not sent, by reason."""
     queue_full: str | None
     """Why it adds nothing to the stream for now: too much waits for acks."""
     queue_full_since_ms: int | None
@@ -780,6 +784,7 @@ class StatusReader:
             duplicates=record.duplicates,
             dead_letters=record.dead_letters,
             local_commits=record.local_commits,
+            not_applied=record.not_applied,
             work=_work(record.work, record.written),
             written_ms=record.written,
             stopped_ms=record.stopped,
@@ -850,6 +855,7 @@ class StatusReader:
                 bytes=record.bytes,
                 dead_letters=record.dead_letters,
                 duplicates=record.duplicates,
+                not_sent=record.not_sent,
                 queue_full=record.queue_full,
                 queue_full_since_ms=record.queue_full_since,
                 alert=record.alert,

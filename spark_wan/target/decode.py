@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import KW_ONLY, asdict, dataclass
+from dataclasses import KW_ONLY, asdict, dataclass, replace
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -15,7 +15,8 @@ from spark_wan.delta.key_list import MAX_KEYS, KeyList
 from spark_wan.events.columns import char_lengths
 from spark_wan.events.operations import CONTENT, ID, OP, SEQUENCE, TIME, VERSION
 from spark_wan.target.resolve import needed
-from spark_wan.target.tasks import DecodeTask
+from spark_wan.target.superseded import by_keys, by_manifests
+from spark_wan.target.tasks import DecodeTask, Seen
 from spark_wan.wire.frame import MAX_FRAME_BYTES
 
 RESERVED = (StructField(OP, ByteType()), StructField(VERSION, LongType()))
@@ -43,11 +44,15 @@ class FrameDecoder:
         Tasks decode the frames, unless the apply is small: a job with Python takes longer than the
         decoding. With few events, the driver has to know the keys, too.
         """
+        self.change.superseded = by_manifests(self.change)
         nested = any(pa.types.is_nested(kind) for kind in self._task.schema.types)
         if not self.is_small or (nested and self._events > MAX_KEYS):
             return self._by_tasks(spark), None
         (refs,) = pa.Table.from_pylist(self._refs()).combine_chunks().to_batches()
-        events = pa.Table.from_batches(self._task([refs]), schema=self._task.schema)
+        seen = Seen()
+        decoded = replace(self._task, seen=seen)([refs])
+        events = pa.Table.from_batches(decoded, schema=self._task.schema)
+        self._count(events, seen.events)
         chars = char_lengths(self.change.newest.schema)
         key_list = KeyList.of(events, self._keys, chars)
         if nested:
@@ -55,6 +60,12 @@ class FrameDecoder:
             return self._by_tasks(spark), key_list
         # Spark would write a file per core.
         return spark.createDataFrame(events, self._columns).coalesce(1), key_list
+
+    def _count(self, events: pa.Table, decoded: int) -> None:
+        """Note how many events are superseded or covered, by those that the driver has."""
+        found = by_keys(decoded, events, self._keys)
+        if found is not None:
+            self.change.superseded, self.change.covered = found, self._events - decoded
 
     @property
     def is_small(self) -> bool:

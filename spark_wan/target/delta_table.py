@@ -271,6 +271,8 @@ class DeltaTarget:
             rows = judge(rows)
             rows = resolve(change, rows)
             change.rows = count_dead_letters(change, rows, self.name, self.max_dead_letters)
+            if change.dead_letters or change.duplicates:
+                change.superseded = None  # which keys these have was not counted
 
     def record(self, change: Change, mark: Mark) -> None:
         with self._errors(of_ledger=True):

@@ -20,6 +20,13 @@ from spark_wan.wire.frame import MAX_FRAME_BYTES, FrameRef, decode_frame, most_b
 _REF = tuple(field.name for field in fields(FrameRef))
 
 
+@dataclass
+class Seen:
+    """How many events a task has decoded, before it drops those that are not needed."""
+
+    events: int = 0
+
+
 @dataclass(frozen=True)
 class DecodeTask:
     """Fetches, checks and decodes frames, and gives the rows Spark's exact types.
@@ -35,6 +42,8 @@ class DecodeTask:
     needed: Callable[[pa.RecordBatch], pa.RecordBatch] | None = None
     """Drops events of a frame that :mod:`spark_wan.target.resolve` does not need; None: none."""
     max_frame_bytes: int = MAX_FRAME_BYTES
+    seen: Seen | None = None
+    """Counts the events; None: nobody asks, as on executors."""
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         entries = (entry for batch in batches for entry in batch.to_pylist())
@@ -47,6 +56,8 @@ class DecodeTask:
                 events = _identified(events, epoch)
             elif above >= 0:
                 events = events.filter(pc.greater(events.column(VERSION), above))
+            if self.seen is not None:
+                self.seen.events += events.num_rows
             if self.needed is not None:
                 events = self.needed(events)
             if events.num_rows:

@@ -7,7 +7,7 @@ A JSON object. Times are by the receiver's clock, in milliseconds since 1970 UTC
 ``version``        int             2
 ``site``           string          the receiver's site
 ``stream``         string          the stream
-``began``          int             since when the five counters count: the receiver's start
+``began``          int             since when the counters count: the receiver's start
 ``epochs``         int             epochs that were applied
 ``events``         int             their events
 ``duplicates``     int             events that came again, and were dropped
@@ -22,6 +22,9 @@ A JSON object. Times are by the receiver's clock, in milliseconds since 1970 UTC
 ``next_within``    int             the next record comes within so many milliseconds, even if
                                    nothing happens; 0: or never
 ``written``        int             when this record was written
+``not_applied``    object          what was not applied since ``began``, by reason: the fields of
+                                   :class:`NotApplied`; absent: nothing, or an earlier version does
+                                   not say
 =================  ==============  ================================================================
 
 A report for people and scripts, so it may be lost, old, or written by two receivers in turn.
@@ -31,9 +34,29 @@ lists them (:mod:`spark_wan.wire.records`).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, astuple, dataclass
 
 from spark_wan.wire.records import LongWork, is_time, read_record, write_record
+
+
+@dataclass(frozen=True)
+class NotApplied:
+    """What a receiver has not applied, by reason, beside duplicates and dead letters. All are 0
+    where the record does not have them."""
+
+    superseded: int = 0
+    """Events in whose place a later one of the same key was written, by the same apply."""
+    covered: int = 0
+    """Events that the table had already: from a copy, a backup or another log. Those of whole
+    epochs count as duplicates, too."""
+    uncounted: int = 0
+    """Events of applies of which it is not known how many were superseded or covered."""
+    elsewhere: int = 0
+    """Epochs that are not for this site."""
+
+    def __add__(self, other: NotApplied) -> NotApplied:
+        pairs = zip(astuple(self), astuple(other), strict=True)
+        return NotApplied(*(one + another for one, another in pairs))
 
 
 @dataclass(frozen=True)
@@ -52,9 +75,10 @@ class ReceiverRecord:
     work: LongWork | None = None
     stopped: int | None = None
     next_within: int = 0
+    not_applied: NotApplied = NotApplied()
 
     def encode(self) -> bytes:
-        return write_record(self, work=None)
+        return write_record(self, work=None, not_applied=asdict(NotApplied()))
 
     @classmethod
     def of(cls, data: bytes, stream: str, site: str) -> ReceiverRecord | None:
@@ -69,6 +93,7 @@ class ReceiverRecord:
         counted = (self.epochs, self.events, self.duplicates, self.dead_letters)
         return (
             min(*counted, self.local_commits, self.next_within) >= 0
+            and min(astuple(self.not_applied)) >= 0
             and all(map(is_time, (self.began, self.written, self.stopped)))
             and (self.work is None or self.work.is_valid)
         )

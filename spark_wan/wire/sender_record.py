@@ -15,7 +15,7 @@ A JSON object. Times are by the sender's clock, in milliseconds since 1970 UTC:
 ``held_since``           int or null      since when
 ``passes``               bool             the cause may pass though nobody does anything: the sender
                                           retries; absent: false
-``began``                int              since when the six counters count: the sender's start;
+``began``                int              since when the counters count: the sender's start;
                                           of a user stream, the first write of its sink
 ``epochs``               int              epochs that were published
 ``events``               int              their events
@@ -60,6 +60,9 @@ A JSON object. Times are by the sender's clock, in milliseconds since 1970 UTC:
 ``history_from``         int              when the oldest commit was made that is not published;
                                           if the sender knows none, when it saw last that there
                                           was none; absent: not known
+``not_sent``             object           what was not sent since ``began``, by reason: the fields
+                                          of :class:`NotSent`; absent: nothing, or an earlier
+                                          version does not say
 =======================  ===============  =========================================================
 
 A report for people and scripts, so it may be lost, old, or written by two senders in turn. Nothing
@@ -69,7 +72,7 @@ are ignored, unless ``requires`` lists them (:mod:`spark_wan.wire.records`).
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import asdict, astuple, dataclass, replace
 
 from spark_wan.wire.names import printable
 from spark_wan.wire.records import LongWork, is_time, read_record, write_record
@@ -90,6 +93,36 @@ _COUNTED = (
     "written",
     "control",
 )
+
+
+@dataclass(frozen=True)
+class NotSent:
+    """What a sender has not sent, by reason. All are 0 where the record does not have them."""
+
+    local_only: int = 0
+    """Commits that their writer has marked local-only."""
+    received: int = 0
+    """Commits that a receiver of this site made: the rows came from elsewhere."""
+    by_setting: int = 0
+    """Operations on the whole table that ``on_table_operation: skip`` left out."""
+    by_decision: int = 0
+    """Commits that somebody decided to skip."""
+    no_rows: int = 0
+    """Commits of operations that change no row, such as OPTIMIZE."""
+    no_events: int = 0
+    """Other commits without an event: no row changed in the end, or all became dead letters."""
+    by_copy: int = 0
+    """Commits that the stream has gone over: sites that lack them get a copy of the table."""
+    unchanged: int = 0
+    """Rows that a commit replaced by equal ones."""
+    replays: int = 0
+    """Writes of a sink that were in the log already."""
+    elsewhere: int = 0
+    """Epochs that a forwarder sends to no site: all get them by another way."""
+
+    def __add__(self, other: NotSent) -> NotSent:
+        pairs = zip(astuple(self), astuple(other), strict=True)
+        return NotSent(*(one + another for one, another in pairs))
 
 
 @dataclass(frozen=True)
@@ -139,6 +172,7 @@ class SenderRecord:
     delayed: int = 0
     retention: int | None = None
     history_from: int | None = None
+    not_sent: NotSent = NotSent()
 
     @property
     def history_until(self) -> int | None:
@@ -161,10 +195,11 @@ class SenderRecord:
         )
 
     def encode(self) -> _Data:
-        absent = dict.fromkeys(
+        absent: dict[str, object] = dict.fromkeys(
             ("work", "ending", "queue_full", "queue_full_since", "retention", "history_from")
         )
-        return write_record(self, **absent, control=0, delayed=0, passes=False)
+        absent |= {"control": 0, "delayed": 0, "passes": False, "not_sent": asdict(NotSent())}
+        return write_record(self, **absent)
 
     @classmethod
     def of(cls, data: _Data, stream: str) -> SenderRecord | None:
@@ -182,6 +217,7 @@ class SenderRecord:
         return (
             self.stream == stream
             and all(number is None or number >= -1 for number in numbers)
+            and min(astuple(self.not_sent)) >= 0
             and all(map(is_time, times))
             and (self.work is None or self.work.is_valid)
             and (self.retention is None or self.retention >= 0)

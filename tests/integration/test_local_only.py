@@ -10,6 +10,9 @@ from pair import Pair
 
 import spark_wan
 from spark_wan.delta.local_only import USER_METADATA
+from spark_wan.status.reports import read_status
+from spark_wan.wire.receiver_record import NotApplied
+from spark_wan.wire.sender_record import NotSent
 
 CASE = "spark.sql.caseSensitive"
 
@@ -18,8 +21,9 @@ CASE = "spark.sql.caseSensitive"
 def test_b84_b85_local_changes_and_expirations_stay_where_they_are_made(
     spark: Any, tmp_path: Path
 ) -> None:
-    """Every kind of commit; also a DataFrame of the session, and one with an error. Fails when they
-    reach other sites, or when what others do with the user's session no longer does."""
+    """Every kind of commit; also a DataFrame of the session, and one with an error. Rows that
+    expire at one site stay at the other, which deletes its own. Fails when such commits reach other
+    sites or are not counted, or when what others do with the user's session no longer arrives."""
     pair = Pair.of(tmp_path / "wan", {"orders": {}})
     pair.make(spark, "orders", "id bigint, item string")
     pair.sql(spark, "orders", "INSERT INTO {t} VALUES (1, 'pear'), (2, 'plum'), (3, 'fig')")
@@ -45,14 +49,29 @@ def test_b84_b85_local_changes_and_expirations_stay_where_they_are_made(
         pair.receive(spark)
         assert pair.hashes(spark, "orders") == before
 
+        # Seattle deletes expired rows of its own.
+        with spark_wan.local_only(spark) as session:
+            session.sql(f"DELETE FROM {pair.name('orders', 'seattle')} WHERE id = 3").collect()
         pair.sql(spark, "orders", "INSERT INTO {t} VALUES (4, 'kiwi')")
+        pair.sql(spark, "orders", "UPDATE {t} SET item = item WHERE id = 4")
     finally:
         spark.conf.unset(CASE)
         spark.conf.unset(USER_METADATA)
     pair.send(spark)
     pair.receive(spark)
-    there = {
-        row.id
-        for row in spark.read.format("delta").load(pair.location("orders", "seattle")).collect()
+    rows = {
+        site: spark.read.format("delta").load(pair.location("orders", site)).collect()
+        for site in ("newark", "seattle")
     }
-    assert there == {1, 2, 3, 4}
+    assert {(row.id, row.item) for row in rows["seattle"]} == {
+        (1, "pear"),
+        (2, "plum"),
+        (4, "kiwi"),
+    }
+    assert {row.id for row in rows["newark"]} == {2, 3, 4, 9, 10, 20, 21}
+    [channel] = read_status(pair.topology)
+    [stream] = channel.streams
+    [site] = stream.sites
+    assert stream.sender is not None and site.receiver is not None
+    assert stream.sender.not_sent == NotSent(local_only=5, no_events=1, unchanged=1)
+    assert (site.receiver.local_commits, site.receiver.not_applied) == (1, NotApplied())

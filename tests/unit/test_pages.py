@@ -36,6 +36,7 @@ from spark_wan.status.reports import (
     STATES,
     ChannelReport,
     PauseReport,
+    ReceiverReport,
     SenderReport,
     SiteReport,
     StreamReport,
@@ -49,6 +50,8 @@ from spark_wan.topology.parsing import load_topology
 from spark_wan.topology.values import OnQueueLimit
 from spark_wan.wire import control, decisions, handled, ledger, records, topic_log, topic_state
 from spark_wan.wire import head as head_format
+from spark_wan.wire.receiver_record import NotApplied
+from spark_wan.wire.sender_record import NotSent
 
 ROOT = Path(__file__).parents[2]
 DECISIONS = sorted((ROOT / "docs" / "decisions").glob("*.md"))
@@ -210,6 +213,7 @@ def test_the_page_of_the_benchmark_has_the_figures_of_its_results() -> None:
         ("A pause", PauseReport),
         ("A sender", SenderReport),
         ("A site", SiteReport),
+        ("A receiver", ReceiverReport),
     ],
 )
 def test_the_fields_of_status_on_the_page_are_those_that_are_printed(
@@ -221,6 +225,41 @@ def test_the_fields_of_status_on_the_page_are_those_that_are_printed(
     assert [row[0] for row in rows] == [f"`{field.name}`" for field in fields(kind)]
     for row, field in zip(rows, fields(kind), strict=True):
         assert ("null" in row[1]) == ("None" in str(field.type)), field.name
+
+
+@pytest.mark.parametrize(
+    ("heading", "kind", "what", "prefix"),
+    [
+        ("What a sender does not send", NotSent, "sent", "not_sent"),
+        ("What a receiver does not apply", NotApplied, "applied", "not_applied"),
+    ],
+)
+def test_the_reasons_on_the_page_are_those_that_are_counted(
+    heading: str, kind: type, what: str, prefix: str
+) -> None:
+    """Each is in the table that leads from a row to where it has stopped. Fails when a count is
+    printed, and no page says what it means."""
+    head, *rows = table_rows(section("monitoring.md", heading))
+    assert head == ["field", "counts", f"why they were not {what}"]
+    names = [each.name for each in fields(kind)]
+    assert [row[0] for row in rows] == [f"`{name}`" for name in names]
+    way = section("monitoring.md", "Where is my row?")
+    named = {name for row in table_rows(way) for name in names_in(row[1])}
+    units = {"no_rows", "uncounted"}  # has no row; is no place
+    assert {f"{prefix}.{name}" for name in names} - named == {
+        f"{prefix}.{name}" for name in units if name in names
+    }
+
+
+def test_the_counts_on_the_way_of_a_row_are_fields_of_the_status() -> None:
+    kinds = {"sender": SenderReport, "receiver": ReceiverReport, "not_sent": NotSent}
+    kinds |= {"not_applied": NotApplied, "": SiteReport}
+    head, *rows = table_rows(section("monitoring.md", "Where is my row?"))
+    assert head == ["the row", "count", "look at"]
+    for row in rows:
+        for name in names_in(row[1]):
+            of, _, field = name.rpartition(".")
+            assert field in {each.name for each in fields(kinds[of])}, name
 
 
 def test_the_states_of_a_link_on_the_pages_are_those_that_exist() -> None:
@@ -329,8 +368,8 @@ def test_the_settings_in_tables_of_the_page_of_sizes_exist_with_their_defaults()
 
 def test_the_names_with_underscores_on_the_pages_exist() -> None:
     """Settings, fields of statuses, tables and columns of the ledger, and the Python API."""
-    reports = (ChannelReport, StreamReport, PauseReport, SenderReport, SiteReport)
-    kinds = (Site, Sender, Table, *reports)
+    reports = (ChannelReport, StreamReport, PauseReport, SenderReport, SiteReport, ReceiverReport)
+    kinds = (Site, Sender, Table, *reports, NotSent, NotApplied)
     known = {field.name for kind in (*kinds, StreamStatus, TableStatus) for field in fields(kind)}
     for table, columns in ledger.SCHEMAS.items():
         known |= {table, *(column.split()[0] for column in columns.split(", "))}

@@ -44,6 +44,7 @@ from spark_wan.steps import run
 from spark_wan.wire.ack import Ack
 from spark_wan.wire.manifest import EVENTS
 from spark_wan.wire.mark import Mark
+from spark_wan.wire.receiver_record import NotApplied
 from spark_wan.wire.records import EpochRef, TableClock
 
 STEPS = [
@@ -264,6 +265,23 @@ def test_f24_redelivered_epochs_are_answered_from_the_ledger() -> None:
     outcome = site.round()
     assert (outcome.duplicates, outcome.epochs, site.applied()) == (2, 0, 2)
     assert site.target.written == [[1, 2]]
+
+
+def test_what_an_apply_leaves_out_is_in_its_result(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of all its epochs. Fails when a target that cannot count its events reports none, or when
+    what a plan has passed over is lost behind an apply."""
+    site = Site(1, 2)
+    assert site.round().not_applied == NotApplied(uncounted=2)
+
+    def resolve(change: Change) -> None:
+        change.superseded, change.covered = 3, 4
+
+    monkeypatch.setattr(site.target, "resolve", resolve)
+    publish(site.log, 3, addressees=("tacoma",), frames=0, first_version=20, last_version=19)
+    publish(site.log, 4, first_version=20, last_version=29)
+    expected = NotApplied(superseded=3, covered=4, elsewhere=1)
+    assert site.round().not_applied == expected
+    assert site.round().not_applied == NotApplied()
 
 
 @pytest.mark.parametrize("at", STEPS[:6])

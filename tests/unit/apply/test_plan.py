@@ -131,6 +131,7 @@ def test_known_epochs_are_not_read() -> None:
 def test_b40_known_epochs_that_were_not_acked_are_duplicates() -> None:
     found = plan(epochs(1, 2, 3), applied(29, 3), acked=1)
     assert (new(found), found.known, found.duplicates) == ([], 3, 10)
+    assert (found.covered, found.elsewhere) == (0, 0)
 
 
 def test_f25_a_version_proves_an_epoch_known_when_the_position_is_lost() -> None:
@@ -139,6 +140,17 @@ def test_f25_a_version_proves_an_epoch_known_when_the_position_is_lost() -> None
     progress.positions.clear()
     found = plan(epochs(1, 2, 3), progress)
     assert (new(found), found.known, found.duplicates) == ([(3, -1)], 2, 10)
+
+
+def test_epochs_that_the_table_has_by_another_way_are_counted_apart() -> None:
+    """A copy, for example. Fails when nobody can tell them from what came again; or when they count
+    in each round, since they are acked by then."""
+    copied = applied(19, 2)
+    copied.positions.clear()
+    found = plan(epochs(1, 2, 3), copied)
+    assert (found.covered, found.duplicates) == (10, 10)
+    found = plan(epochs(1, 2, 3), copied, acked=2)
+    assert (found.known, found.covered, found.duplicates) == (2, 0, 0)
 
 
 def test_an_overlapping_epoch_applies_only_the_rows_above() -> None:
@@ -207,7 +219,8 @@ def test_epochs_for_other_sites_are_skipped() -> None:
     assert (found.known, found.held) == (1, 2)
     log = Log(manifest(1, addressees=("seattle", "tacoma")), manifest(2), manifest(3))
     found = plan(log, site="nowhere")
-    assert (found.known, found.new, found.duplicates) == (3, [], 0)
+    assert (found.known, found.new, found.duplicates, found.elsewhere) == (3, [], 0, 3)
+    assert plan(log, site="nowhere", acked=2).elsewhere == 1
 
 
 def test_f20_an_unreadable_manifest_holds_the_stream_there_and_not_before() -> None:

@@ -76,6 +76,16 @@ def events(changes: list[Change], cuts: list[int] | None = None) -> list[tuple[A
     ]
 
 
+def test_rows_that_are_replaced_by_equal_ones_are_counted() -> None:
+    """Fails when an update that arrives nowhere leaves no trace."""
+    same = [(1, 5, PRE, 2.5, "a"), (1, 5, POST, 2.5, "a"), (1, 6, DELETE, 2.5, "a")]
+    same += [(1, 6, INSERT, 2.5, "a"), (2, 6, PRE, 2.5, "a"), (2, 6, POST, 2.5, "b")]
+    for cuts in ([], [1], [2, 3, 5]):
+        found = netted(same, cuts)
+        assert sum(part.unchanged for part in found) == 2
+        assert sum(part.events.num_rows for part in found) == 1
+
+
 def test_an_insert_is_a_create() -> None:
     assert events([(1, 5, INSERT, 2.5, "a")]) == [(CREATE, 5, 1, 2.5, "a")]
 

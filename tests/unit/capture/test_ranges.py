@@ -98,6 +98,7 @@ def test_b84_receiver_made_and_local_only_commits_are_left_out() -> None:
         (1, 2),
         2,
     )
+    assert chosen.why_left_out == {1: "received", 2: "local_only"}
     assert planned([received, local], published=0).quiet
 
 

@@ -7,7 +7,7 @@ import json
 import logging
 import re
 import sys
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import pytest
 
@@ -17,6 +17,8 @@ from spark_wan.receiver.stream import TableStatus
 from spark_wan.runtime.progress import LONG, Progress
 from spark_wan.sender.outbound_stream import StreamStatus
 from spark_wan.units import milliseconds
+from spark_wan.wire.receiver_record import NotApplied
+from spark_wan.wire.sender_record import NotSent
 
 SENT = StreamStatus(
     "newark.east.orders",
@@ -68,6 +70,25 @@ def test_a_hold_is_printed_whole_once(capsys: pytest.CaptureFixture[str]) -> Non
     assert [lines[0], lines[2], lines[3]] == [f"HELD: {long}", "", f"HELD: {long}"]
     assert lines[4] == "no acks yet; held by seattle: full; held by denver: x"
     assert "held by seattle: as printed at" in lines[5] and "held by denver: y" in lines[5]
+
+
+def test_what_is_not_sent_or_applied_prints_no_line_of_its_own(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """An apply at a site is a commit that its sender does not send. Fails when each prints what was
+    printed already."""
+    out = open_output(Format.TEXT)
+    sent, applied = StreamStatus("a.b.t", "t"), TableStatus("a.b.t", "t")
+    out.sender_progress(replace(sent, not_sent=NotSent(received=1)))
+    out.sender_progress(replace(sent, published=1, not_sent=NotSent(received=1)))
+    out.sender_progress(replace(sent, published=1, not_sent=NotSent(received=2)))
+    out.receiver_progress(replace(applied, not_applied=NotApplied(elsewhere=1)))
+    out.receiver_progress(replace(applied, applied=1, not_applied=NotApplied(elsewhere=1)))
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.partition(": ")[2].partition(",")[0] for line in lines] == [
+        "published through epoch 1",
+        "applied through epoch 1",
+    ]
 
 
 def test_a_hold_at_a_remote_site_that_comes_back_is_printed_whole(
@@ -163,6 +184,7 @@ def test_progress_for_scripts_has_the_fields_of_the_status(
         "alert": None,
         "remote_holds": {},
         "not_served": [],
+        "not_sent": asdict(NotSent()),
     }
     assert applied == {
         "event": "progress",
@@ -177,6 +199,7 @@ def test_progress_for_scripts_has_the_fields_of_the_status(
         "local_commits": 0,
         "held": None,
         "needs": None,
+        "not_applied": asdict(NotApplied()),
     }
 
 

@@ -36,6 +36,8 @@ from spark_wan.status.reports import (
     WorkReport,
     with_states,
 )
+from spark_wan.wire.receiver_record import NotApplied
+from spark_wan.wire.sender_record import NotSent
 
 ROOT = Path(__file__).parents[3]
 NOW = 1_700_000_000_000
@@ -62,6 +64,7 @@ SENDER = SenderReport(
     bytes=80,
     dead_letters=0,
     duplicates=0,
+    not_sent=NotSent(),
     queue_full=None,
     queue_full_since_ms=None,
     alert=None,
@@ -114,6 +117,7 @@ def shown(
     height: int = 100,
     title: str = "",
     channels: Sequence[ChannelReport] = (),
+    counts: bool = False,
 ) -> list[str]:
     """Return the lines of a status, of these channels or of one with these streams; ``width``:
     those of a terminal."""
@@ -129,7 +133,7 @@ def shown(
         replace(each, streams=tuple(map(with_states, each.streams)))
         for each in channels or [ChannelReport("/data/channel", streams)]
     ]
-    view = StatusView(channels, "wan.yaml", NOW, title)
+    view = StatusView(channels, "wan.yaml", NOW, title, counts)
     console.print(view, soft_wrap=width is None, highlight=False)
     return Text.from_ansi(file.getvalue()).plain.splitlines()
 
@@ -207,7 +211,7 @@ def test_work_that_takes_long_is_shown_where_it_is_done() -> None:
     sender = replace(
         SENDER, work=replace(work, share=None, rows_per_s=None, bytes=None, left_ms=None)
     )
-    receiver = ReceiverReport(NOW, 0, 0, 0, 0, 0, work, NOW, None, None)
+    receiver = ReceiverReport(NOW, 0, 0, 0, 0, 0, NotApplied(), work, NOW, None, None)
     assert link(replace(BEHIND, applying=13, receiver=receiver), sender=sender)[:3] == [
         f"    newark captures 3,000,000 rows since {since(2 * MINUTE)} (2 min)",
         "    -> denver  late; behind by 3 epochs, 1,200 events, 24.6 MB, 5 min",
@@ -298,7 +302,7 @@ def test_a_site_that_does_not_answer(ever: bool) -> None:
 def test_news_of_a_receiver_do_not_contradict_each_other() -> None:
     """Work of an epoch that is acked is done; who was stopped need not be looked for."""
     work = WorkReport(200, 4_000, NOW - 13_000, None, NOW - 5_000, None, None)
-    receiver = ReceiverReport(NOW, 0, 0, 0, 0, 0, work, NOW, None, None)
+    receiver = ReceiverReport(NOW, 0, 0, 0, 0, 0, NotApplied(), work, NOW, None, None)
     up_to_date = SiteReport("denver", 15, receiver=receiver)
     assert link(up_to_date) == ["    -> denver  up to date", "1 link: 1 up to date"]
     overdue = replace(BEHIND, overdue_since_ms=NOW - 5 * MINUTE, receiver=receiver)
@@ -366,6 +370,43 @@ def test_long_lines_go_on_below_their_text_in_a_terminal_and_stay_whole_elsewher
     assert words == " ".join(" ".join(whole).split())
     notes = lines[lines.index(next(line for line in lines if "holds it" in line)) : -1]
     assert all(line.startswith(" " * 15) for line in notes)
+
+
+def test_the_counts_of_a_stream_are_shown_where_somebody_asks_for_them() -> None:
+    """Each with the field of the JSON that has it. Fails when the usual status has them, which is
+    about what needs attention; or when one that is not 0 is left out."""
+    receiver = ReceiverReport(
+        NOW - MINUTE, 3, 9, 1, 2, 4, NotApplied(5, 6, 7, 1), None, NOW, None, None
+    )
+    sender = replace(SENDER, not_sent=NotSent(1, 2, 3, 4, 5, 6, 7, 8, 9, 1))
+    counted = replace(FINE, sender=sender, sites=(SiteReport("seattle", 15, receiver=receiver),))
+    assert shown(counted)[2:] == ["    -> seattle  up to date", "1 link: 1 up to date"]
+    counted = replace(counted, sender=replace(sender, dead_letters=3))
+    assert shown(counted, counts=True)[3:] == [
+        f"    newark since {since(60 * MINUTE)} (1 h): sent 3 epochs, 9 events; not sent: "
+        "dead_letters 3 rows, local_only 1 commit, received 2 commits, by_setting 3 commits, "
+        "by_decision 4 commits, no_rows 5 commits, no_events 6 commits, by_copy 7 commits, "
+        "unchanged 8 rows, replays 9 writes, elsewhere 1 epoch",
+        "    -> seattle  up to date",
+        f"                seattle since {since(MINUTE)} (1 min): applied 3 epochs, 9 events; "
+        "not applied: duplicates 1 event, dead_letters 2 events, superseded 5 events, "
+        "covered 6 events, uncounted 7 events, elsewhere 1 epoch; 4 commits of other writers in "
+        "its table",
+        "1 link: 1 up to date",
+    ]
+    quiet = replace(receiver, duplicates=0, dead_letters=0, local_commits=0)
+    quiet = replace(quiet, not_applied=NotApplied())
+    counted = replace(FINE, sender=SENDER, sites=(SiteReport("seattle", 15, receiver=quiet),))
+    assert [line.strip().partition(": ")[2] for line in shown(counted, counts=True)[2:5]] == [
+        "sent 3 epochs, 9 events",
+        "",
+        "applied 3 epochs, 9 events",
+    ]
+    assert not any("sent 3" in line for line in shown(FINE, counts=True))  # who says nothing
+    old = replace(SENDER, written_ms=NOW - 5 * MINUTE)
+    assert shown(replace(counted, sender=old), counts=True)[2] == (
+        f"    newark since {since(60 * MINUTE)} (1 h), as of 5 min ago: sent 3 epochs, 9 events"
+    )
 
 
 def test_in_a_low_terminal_what_needs_no_attention_is_left_out() -> None:

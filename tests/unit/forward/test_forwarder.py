@@ -490,6 +490,23 @@ def test_what_is_not_for_this_site_is_not_forwarded_but_counted(chicago: Chicago
     assert (found[1].addressees, found[1].frames) == ((), ())
 
 
+def test_b72_epochs_that_go_to_no_site_from_here_are_counted_once(chicago: Chicago) -> None:
+    """Before there is a log, a round sees them again and again. Fails when they count each time,
+    or when they count as forwarded."""
+    nowhere = ("chicago", "denver", "seattle")
+    chicago.send(1, sent_to=nowhere)
+    forwarder = chicago.forward()
+    chicago.send(2, sent_to=nowhere)
+    run(forwarder.round())
+    assert (forwarder.counts.epochs, forwarder.counts.elsewhere) == (0, 2)
+    chicago.send(3)
+    run(forwarder.round())
+    assert (forwarder.counts.epochs, forwarder.counts.elsewhere) == (1, 2)
+    chicago.send(4, addressees=("boston",))
+    run(forwarder.round())
+    assert forwarder.counts.elsewhere == 3
+
+
 # --- a sender that is attached later
 
 

@@ -14,6 +14,7 @@ from network import Durable, Network
 from spark_wan.channels.registry import CHANNELS
 from spark_wan.errors import SYNC, TargetError
 from spark_wan.status.reports import StreamReport, read_status
+from spark_wan.wire.sender_record import NotSent
 
 PAIR = {"a": [["b"]], "b": [["a"]]}
 CHAIN = {"a": [["b"]], "b": [["c"], ["a"]], "c": [["d"], ["b"]], "d": [["c"]]}
@@ -192,6 +193,21 @@ def test_status_shows_a_forwarded_link_and_what_holds_its_forwarder(tmp_path: Pa
     report = forwarded_link(network)
     assert report.sender is not None and report.sender.held is None
     assert (report.epoch, [site.acked for site in report.sites]) == (2, [2])
+
+
+def test_what_a_site_does_not_send_on_is_counted(tmp_path: Path) -> None:
+    """b has a sender for c, and one for a, where the events come from. Fails when nobody can say
+    why an epoch went no further."""
+    network = chain(tmp_path)
+    for _ in range(2):
+        network.write("orders")
+        network.settle()
+    channels = network.running["b"].forwards.channels
+    found = {each.name: each.status for channel in channels for each in channel.streams}
+    assert {name: (status.epochs, status.not_sent) for name, status in found.items()} == {
+        "b.b0~a.a0.orders": (2, NotSent()),
+        "b.b1~a.a0.orders": (0, NotSent(elsewhere=2)),
+    }
 
 
 def limit_b(network: Network, **settings: object) -> None:

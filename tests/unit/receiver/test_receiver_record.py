@@ -22,7 +22,7 @@ from spark_wan.runtime import progress
 from spark_wan.runtime.progress import LONG, long_work, under_way
 from spark_wan.runtime.scheduler import Next
 from spark_wan.sender.record import NEXT_WITHIN, RECORD_INTERVAL, REFUSED_INTERVAL
-from spark_wan.wire.receiver_record import ReceiverRecord
+from spark_wan.wire.receiver_record import NotApplied, ReceiverRecord
 from spark_wan.wire.records import LongWork
 
 SOON = RECORD_INTERVAL / 1000
@@ -44,7 +44,7 @@ class Kept:
     def look(self, seconds: float = 0.0) -> bool:
         """Write the record if it is due."""
         self.clock.pass_seconds(seconds)
-        counters = {name: getattr(self.status, name) for name in COUNTED}
+        counters = {name: getattr(self.status, name) for name in (*COUNTED, "not_applied")}
         due = self.keeper.is_due(counters)
         if due:
             self.keeper.keep(counters)
@@ -92,6 +92,17 @@ def test_counters_are_written_every_few_seconds_while_they_change(channel: Count
     for _ in range(100):
         kept.look()
     assert channel.counted() == {}
+
+
+def test_what_was_not_applied_goes_with_the_counters(channel: CountedChannel) -> None:
+    """Fails when an epoch that is for other sites costs a request of its own."""
+    kept = Kept(channel)
+    kept.look(SOON)
+    kept.status.not_applied = NotApplied(elsewhere=1)
+    assert not kept.look(SOON)
+    kept.status.events, kept.status.not_applied = 9, NotApplied(superseded=2, elsewhere=1)
+    assert kept.look(SOON)
+    assert kept.record is not None and kept.record.not_applied == kept.status.not_applied
 
 
 def test_a_long_apply_is_in_the_record_until_it_ends(
@@ -173,6 +184,7 @@ def test_each_stream_with_a_table_has_a_record(channel: CountedChannel, clock: C
     assert [each and each.epochs for each in found] == [2, 1]
     assert [each.stream for each in here.streams.records] == ["orders", "prices"]
     assert receiver_record(channel, "readings", "seattle") is None
+    assert found[0] is not None and found[0].not_applied == NotApplied(uncounted=2)
 
 
 def test_a_first_apply_is_in_the_record_while_it_lasts(

@@ -60,10 +60,12 @@ from spark_wan.sender.record import (
 )
 from spark_wan.topology.ack_policy import AckPolicy
 from spark_wan.wire.manifest import EVENTS
+from spark_wan.wire.mark import LOCAL_ONLY
 from spark_wan.wire.records import LongWork
-from spark_wan.wire.sender_record import SenderRecord
+from spark_wan.wire.sender_record import NotSent, SenderRecord
 
 SPARK: Any = ConnectSession()
+SOON = RECORD_INTERVAL / 1000
 NEVER = 1e9
 """Seconds after which a stream that waits for nothing is looked at."""
 
@@ -609,6 +611,11 @@ def test_a_sink_records_each_write_once(channel: CountedChannel, sink: WrittenHe
     assert (record.log_id, record.epoch, record.through) == (newest.log_id, 2, None)
     assert (record.epochs, record.events, record.batches) == (2, 3, 2)
     assert (record.settings, record.settings_generation, record.held) == ("s", 1, None)
+    assert record.not_sent == NotSent(replays=1)
+    sink.write_rows(row("e1"), row("e2", 2), batch=1)
+    sink.write_rows(row("e4"), batch=3)
+    record = sender_record(channel, SINK_STREAM)
+    assert record is not None and (record.epochs, record.not_sent) == (3, NotSent(replays=2))
 
 
 def test_a_write_of_a_sink_costs_one_read_and_one_write_more(
@@ -664,3 +671,64 @@ def test_sites_that_are_no_longer_served_are_in_the_record(channel: CountedChann
     sender.stream.publisher = None  # a forwarded stream: it collects acks only
     sender.look()
     assert (sender.record.epoch, sender.record.not_served) == (1, ("tacoma",))
+
+
+# --- what was not sent
+
+
+def add_local(sender: Stream) -> None:
+    local = commit(len(sender.source.commits), user_metadata=LOCAL_ONLY)
+    sender.source.commits.append(local)
+
+
+def test_a_commit_that_is_not_sent_costs_no_request(channel: CountedChannel) -> None:
+    """The count goes with the next record. Fails when a table that only receives writes one of its
+    own for each apply, or when the next one does not have the count."""
+    sender = Stream(channel)
+    sender.look(SOON)
+    sender.look(SOON)
+    channel.counted()
+    for number in (1, 2, 3):
+        add_local(sender)
+        sender.look(SOON)
+        assert sender.stream.status.not_sent == NotSent(local_only=number)
+    assert "put" not in channel.counted()
+    assert sender.record.not_sent == NotSent()
+    sender.commit()
+    sender.look(SOON)
+    sender.look(SOON)
+    assert (sender.record.epoch, sender.record.not_sent) == (2, NotSent(local_only=3))
+
+
+def test_the_record_that_says_that_a_sender_is_there_has_what_was_not_sent(
+    channel: CountedChannel,
+) -> None:
+    """So it is known within the hour. Fails when that record repeats the one before."""
+    sender = Stream(channel)
+    sender.look(SOON)
+    add_local(sender)
+    sender.look(SOON)
+    sender.clock.pass_seconds(NEXT_WITHIN / 1000)
+    sender.keeper.keep_alive()
+    assert sender.record.not_sent == NotSent(local_only=1)
+
+
+def test_the_last_record_of_a_sender_has_what_was_not_sent(channel: CountedChannel) -> None:
+    sender = Stream(channel)
+    sender.look(SOON)
+    add_local(sender)
+    sender.look(SOON)
+    sender.keeper.stop()
+    assert (sender.record.stopped, sender.record.not_sent) == (
+        sender.clock.now,
+        NotSent(local_only=1),
+    )
+
+
+def test_what_a_forwarder_does_not_send_is_in_the_record(channel: CountedChannel) -> None:
+    """The stream that collects its acks keeps it."""
+    sender = Stream(channel)
+    sender.stream.publisher = None
+    sender.stream.status.not_sent = NotSent(elsewhere=2)
+    sender.look(SOON)
+    assert sender.record.not_sent == NotSent(elsewhere=2)

@@ -31,6 +31,7 @@ from spark_wan.status.reports import (
     StreamReport,
     with_states,
 )
+from spark_wan.wire.receiver_record import NotApplied
 
 NOW = 1_800_000_000_000
 MINUTE, DAY = 60_000, 86_400_000
@@ -47,7 +48,7 @@ FINE = replace(
     other_settings=False,
     began_ms=NOW - DAY,
 )
-RECEIVER = ReceiverReport(NOW - DAY, 1, 1, 0, 0, 0, None, NOW, None, None)
+RECEIVER = ReceiverReport(NOW - DAY, 1, 1, 0, 0, 0, NotApplied(), None, NOW, None, None)
 SITE = SiteReport("seattle", acked=9, answered_at_ms=NOW - MINUTE, receiver=RECEIVER)
 STREAM = StreamReport(
     "newark.east.orders",

@@ -37,9 +37,9 @@ from spark_wan.wire.frame import FrameRef
 from spark_wan.wire.head import Pause
 from spark_wan.wire.heartbeat import Heartbeat
 from spark_wan.wire.manifest import CAPTURE, COPY, EVENTS, CopyOf, Manifest
-from spark_wan.wire.receiver_record import ReceiverRecord
+from spark_wan.wire.receiver_record import NotApplied, ReceiverRecord
 from spark_wan.wire.records import LongWork
-from spark_wan.wire.sender_record import EndRequest, SenderRecord
+from spark_wan.wire.sender_record import EndRequest, NotSent, SenderRecord
 
 STREAM = "newark.east.flights"
 SITES = ("seattle", "denver")
@@ -416,6 +416,7 @@ def test_what_the_sender_says_is_reported(topology: Topology) -> None:
         bytes=80,
         duplicates=5,
         alert="epoch 2 does not meet the ack policy",
+        not_sent=NotSent(local_only=2),
     )
     expected = SenderReport(
         held=held,
@@ -428,6 +429,7 @@ def test_what_the_sender_says_is_reported(topology: Topology) -> None:
         bytes=80,
         dead_letters=0,
         duplicates=5,
+        not_sent=NotSent(local_only=2),
         queue_full=None,
         queue_full_since_ms=None,
         alert="epoch 2 does not meet the ack policy",
@@ -788,11 +790,13 @@ def test_what_receivers_say_is_reported(topology: Topology) -> None:
     publish(topology, 1, events=1, size=1)
     channel = open_channel(topology.sender("east").channel)
     work = LongWork(8_000, 400, 90, 25)
+    dropped = NotApplied(superseded=6)
     said = ReceiverRecord("seattle", STREAM, 300, 900, 3, 9, 5, 2, 4, work, next_within=1)
+    said = replace(said, not_applied=dropped)
     put_receiver_record(channel, said)
     found = {site.site: site.receiver for site in flights(topology).sites}
     reported = WorkReport(8_000, 90, 400, 0.25, 900, 4_000, 1_500)
-    silent = ReceiverReport(300, 3, 9, 5, 2, 4, reported, 900, None, 900)
+    silent = ReceiverReport(300, 3, 9, 5, 2, 4, dropped, reported, 900, None, 900)
     assert found == {"denver": None, "seattle": silent}
     put_receiver_record(channel, replace(said, work=replace(work, percent=None), stopped=950))
     (found_now,) = (site.receiver for site in flights(topology).sites if site.site == "seattle")

@@ -6,7 +6,7 @@ The golden bytes of marks are in tests/unit/ledger, those of checkpoints in test
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import ClassVar
 
 import pytest
@@ -18,9 +18,9 @@ from spark_wan.log.stream_log import StreamLog
 from spark_wan.wire.ack import Ack, Need
 from spark_wan.wire.checkpoint import SenderCheckpoint
 from spark_wan.wire.mark import LOCAL_ONLY, read_mark
-from spark_wan.wire.receiver_record import ReceiverRecord
+from spark_wan.wire.receiver_record import NotApplied, ReceiverRecord
 from spark_wan.wire.records import LongWork, known_names
-from spark_wan.wire.sender_record import EndRequest, SenderRecord
+from spark_wan.wire.sender_record import EndRequest, NotSent, SenderRecord
 
 ACK_V1 = (
     b'{"version":1,"site":"seattle","stream":"newark.east.orders",'
@@ -227,6 +227,22 @@ def test_a_senders_record_of_a_history_is_read_and_written() -> None:
         assert lost != data and SenderRecord.of(lost, STREAM) is None
 
 
+def test_a_senders_record_of_what_was_not_sent_is_read_and_written() -> None:
+    """A record of an earlier version does not have it: then it is 0."""
+    names = [each.name for each in fields(NotSent)]
+    counts = ",".join(f'"{name}":{n}' for n, name in enumerate(names, 1))
+    data = SENDER_V2[:-1] + f',"not_sent":{{{counts}}}}}'.encode()
+    counted = replace(SENDER, not_sent=NotSent(*range(1, len(names) + 1)))
+    assert (counted.encode(), SenderRecord.of(data, STREAM)) == (data, counted)
+    assert SENDER.not_sent == NotSent()
+    later = data.replace(b'"local_only"', b'"asleep":7,"local_only"')
+    assert SenderRecord.of(later, STREAM) == counted
+    fewer = SENDER_V2[:-1] + b',"not_sent":{"received":3}}'
+    assert SenderRecord.of(fewer, STREAM) == replace(SENDER, not_sent=NotSent(received=3))
+    for wrong in (b"-3", b"3.5", b'"3"', b"null", b"true"):
+        assert SenderRecord.of(fewer.replace(b"3}", wrong + b"}"), STREAM) is None
+
+
 def test_a_senders_record_of_an_end_is_read_and_written() -> None:
     data = (
         SENDER_V2[:-1] + b',"control":7,"ending":{"by":"ann at here","kind":"version","point":41}}'
@@ -307,6 +323,20 @@ def test_a_golden_record_of_a_receiver_is_read_and_written() -> None:
     least = b'{"version":2,"site":"a","stream":"b","began":1,"written":2}'
     assert ReceiverRecord.of(least, "b", "a") == ReceiverRecord("a", "b", 1, 2)
     assert ReceiverRecord("a", "b", 1, 2).encode().find(b"work") == -1
+
+
+def test_a_receivers_record_of_what_was_not_applied_is_read_and_written() -> None:
+    """A record of an earlier version does not have it: then it is 0."""
+    counts = b'"superseded":1,"covered":2,"uncounted":3,"elsewhere":4'
+    data = RECEIVER_V2[:-1] + b',"not_applied":{%s}}' % counts
+    counted = replace(RECEIVER, not_applied=NotApplied(1, 2, 3, 4))
+    assert (counted.encode(), ReceiverRecord.of(data, STREAM, "seattle")) == (data, counted)
+    assert RECEIVER.not_applied == NotApplied()
+    later = data.replace(counts, b'"asleep":7,' + counts)
+    assert ReceiverRecord.of(later, STREAM, "seattle") == counted
+    for wrong in (b"-2", b'"2"'):
+        of = data.replace(b'"covered":2', b'"covered":' + wrong)
+        assert ReceiverRecord.of(of, STREAM, "seattle") is None
 
 
 def test_an_unreadable_record_of_a_receiver_is_none() -> None:
