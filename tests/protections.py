@@ -3190,6 +3190,12 @@ GUARDS = {
     - next((by for by in sites if by.by_writer), sites[0])
     + sites[0]
 
+    [status, a queue in which nothing waits]
+    unit/status/test_status.py::test_a_queue_in_which_nothing_waits_is_not_full
+    _without_full_queue
+    - sender is None or sender.queue_full is None or waits
+    + True
+
     [check, a channel that is not there]
     unit/status/test_check.py::test_what_is_not_there_is_not_right
     Checker.check

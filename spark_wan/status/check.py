@@ -186,7 +186,10 @@ class _Check:
         if stream.sender_problem is not None:
             yield self._problem(Level.WARNING, "channel", stream.sender_problem, at)
         if sender is None and not stream.epoch and stream.from_site == stream.origin != "":
-            text = f"no sender of {at} has said anything of it, and nothing was sent. Start one."
+            text = (
+                f"nothing was sent, and no job of {at} has said anything of it. Start its sender, "
+                "or the query that writes it."
+            )
             yield self._problem(Level.WARNING, "stopped", text, at)
         has_ended = stream.ending is not None and stream.ending.version is not None
         job = "sender" if stream.from_site in ("", stream.origin) else "receiver"

@@ -593,7 +593,7 @@ class StatusReader:
                 *self._to_come(reading, newest, acks),
             ),
         )
-        return with_states(report)
+        return with_states(_without_full_queue(report))
 
     def _ending(
         self, reading: _Reading, newest: Manifest, sender: SenderReport | None
@@ -873,6 +873,19 @@ class StatusReader:
                 duplicates_query=_duplicates_query(reading.planned),
             ),
         )
+
+
+def _without_full_queue(report: StreamReport) -> StreamReport:
+    """Return a report without a full queue in which nothing waits: a sink that was killed while it
+    waited for room can no longer say that there is some."""
+    sender = report.sender
+    waits = any(site.served and site.backlog_bytes for site in report.sites)
+    if sender is None or sender.queue_full is None or waits:
+        return report
+    rest = replace(sender, queue_full=None, queue_full_since_ms=None)
+    if sender.held == sender.queue_full:
+        rest = replace(rest, held=None, held_as=None, held_since_ms=None)
+    return replace(report, sender=rest)
 
 
 def _history_until(record: SenderRecord, paused: PauseReport | None, is_silent: bool) -> int | None:

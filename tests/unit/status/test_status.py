@@ -942,6 +942,21 @@ def test_a_sender_that_waits_for_room_says_so(topology: Topology) -> None:
     assert sender is not None and (sender.held, sender.held_since_ms) == ("no change feed", 600)
 
 
+def test_a_queue_in_which_nothing_waits_is_not_full(topology: Topology) -> None:
+    """A sink that was killed while it waited cannot say so any more. Fails when its stream is held
+    for good."""
+    record(topology, queue_full="9 GB wait", queue_full_since=700)
+    east = replace(topology.sender("east"), on_queue_limit="hold", max_queue_bytes=1)
+    holding = replace(topology, senders={**topology.senders, "east": east})
+    publish(holding, 1, events=1, size=10)
+    for site, full in (("seattle", "9 GB wait"), ("denver", None)):
+        answer(holding, site, 1)
+        sender = flights(holding).sender
+        assert sender is not None
+        assert (sender.queue_full, sender.held) == (full, full)
+    assert flights(holding).sites[0].state == "up to date"
+
+
 def test_a_site_that_was_dropped_is_reported_until_it_has_got_over_it(topology: Topology) -> None:
     """What was trimmed without it is no gap of the log. Fails when it looks like a site that is
     merely late."""
