@@ -250,9 +250,11 @@ class Forwarder:
         newest = self._log.peek(epochs[-1])
         if newest.log_id != self.position[0]:
             return False
-        inbound = [self._log.read(epoch) for epoch in epochs]
-        if any(map(self.addressees, inbound)):
-            return False
+        inbound: list[Manifest] = []
+        for epoch in epochs:
+            inbound.append(self._log.read(epoch))
+            if self.addressees(inbound[-1]):
+                return False  # the others are read when they are forwarded
         for manifest in inbound:
             self.counts.pass_over(manifest)
         self.position = newest.log_id, newest.epoch
