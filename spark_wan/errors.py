@@ -129,6 +129,10 @@ class NotBegunError(ChannelError):
     """No sender has begun the channel yet, and this user may not begin it."""
 
 
+class NoTopicsError(ChannelError):
+    """The topics of a channel do not exist: no job has made them yet, or they were deleted."""
+
+
 class ManifestExists(ChannelError):
     """Another writer appended this epoch; reload the log and replan."""
 

@@ -746,6 +746,24 @@ GUARDS = {
     - refused = error
     + raise
 
+    [pause, topics that nobody has made]
+    test_topics_that_nobody_has_made_yet_are_not_missed
+    Enforcer.enforce
+    - not isinstance(error, NoTopicsError) or _wants_a_pause(streams, control)
+    + True
+
+    [pause, of topics that nobody has made]
+    test_topics_that_nobody_has_made_yet_are_not_missed
+    Enforcer.enforce
+    - not isinstance(error, NoTopicsError) or _wants_a_pause(streams, control)
+    + not isinstance(error, NoTopicsError)
+
+    [drain, topics that nobody has made]
+    unit/control/test_ends.py::test_topics_that_nobody_has_made_yet_have_nothing_to_wait_for
+    EndWait.look
+    - not self.stream.captured and self._last is None
+    + False
+
     [pause, a wider one]
     test_a_wider_pause_holds_for_what_comes_later
     Control.meaning

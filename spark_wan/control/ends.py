@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from spark_wan.channels.registry import open_channel
 from spark_wan.control.enforce import Controlled
-from spark_wan.errors import WanError
+from spark_wan.errors import NoTopicsError, WanError
 from spark_wan.log.notes import last_pause, receiver_record, sender_record
 from spark_wan.log.progress import acked_through
 from spark_wan.log.stream_log import StreamLog
@@ -68,6 +68,11 @@ class EndWait:
         self._wanted = WantedEnd(ending=ending)
         try:
             return self._look()
+        except NoTopicsError as error:
+            # Nobody has written anything. Whether a sender is still to do so, its record tells.
+            is_nothing = not self.stream.captured and self._last is None
+            waits_for = None if is_nothing else str(error)
+            return self._end(None, ended=is_nothing, missing=(), waits_for=waits_for)
         except WanError as error:
             return self._end(None, ended=False, missing=(), waits_for=str(error))
 

@@ -13,7 +13,7 @@ from functools import cached_property, partial
 from spark_wan.channels.base import Channel
 from spark_wan.channels.parallel import in_order
 from spark_wan.channels.registry import open_channel
-from spark_wan.errors import WanError
+from spark_wan.errors import NoTopicsError, WanError
 from spark_wan.log.notes import last_pause, pauses, put_pause
 from spark_wan.state.control import ControlLog
 from spark_wan.topology.model import Sender, Table, Topology, copied_stream
@@ -98,8 +98,9 @@ class Enforcer:
         """Do it, by the newest entry of the control log, and return its number. One request for
         that and one for each channel, and one for each pause that was replaced since.
 
-        A channel that does not answer keeps no other from it. Raises LedgerError; and ChannelError
-        at the end."""
+        A channel that does not answer keeps no other from it. Topics that no job has made yet are
+        an error only if a stream on them is to be paused. Raises LedgerError; and ChannelError at
+        the end."""
         while True:
             generation, control = self.read()
             self._wrote = False
@@ -110,7 +111,8 @@ class Enforcer:
                     channel = open_channel(url, sender.storage)
                     unasked |= self._enforce(channel, streams, generation, control)
                 except WanError as error:
-                    refused = error
+                    if not isinstance(error, NoTopicsError) or _wants_a_pause(streams, control):
+                        refused = error
             if self._wrote and self.read()[0] != generation:
                 continue  # this pass may have acted by an older entry than another one
             self.unasked = unasked
@@ -183,6 +185,10 @@ class Enforcer:
         if place not in self._known or self._known[place][0] != tag:
             self._known[place] = tag, last_pause(channel, stream)
         return self._known[place][1]
+
+
+def _wants_a_pause(streams: Mapping[str, Controlled], control: Control) -> bool:
+    return any(control.pause_of(each.sender.name, each.table.name) for each in streams.values())
 
 
 def _following(now: Pause | None, rule: Rule | None, generation: int) -> Pause | None:

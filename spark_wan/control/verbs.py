@@ -16,7 +16,7 @@ from functools import partial
 from spark_wan.channels.parallel import in_order
 from spark_wan.control.ends import LOOK_INTERVAL, EndWait, StreamEnd, log_of
 from spark_wan.control.enforce import Controlled, Enforcer, controlled
-from spark_wan.errors import ChannelError, OptionError, TopologyError, WanError
+from spark_wan.errors import ChannelError, NoTopicsError, OptionError, TopologyError, WanError
 from spark_wan.state.control import ControlLog
 from spark_wan.status.reports import StatusReader
 from spark_wan.topology.model import Topology
@@ -421,6 +421,8 @@ def _newest(
     def read(each: Controlled) -> Manifest | None:
         try:
             return log_of(topology, each).newest_manifest()
+        except NoTopicsError:
+            return None
         except WanError:
             if not may_fail:
                 raise

@@ -18,7 +18,7 @@ from spark_wan.channels.kafka.broker import (
 )
 from spark_wan.channels.kafka.broker import TooLargeError as TooLargeError
 from spark_wan.channels.kafka.channel import TopicChannel
-from spark_wan.errors import ChannelError
+from spark_wan.errors import ChannelError, NoTopicsError
 
 
 @dataclass
@@ -159,7 +159,8 @@ class FakeBroker:
     def _there(self, topic: str, partition: int) -> Partition:
         with self.topics.lock:
             if len(self.topics.partitions[topic]) <= partition:
-                raise ChannelError(f"there is no topic {topic}, or no partition {partition}")
+                kind = ChannelError if self.topics.partitions[topic] else NoTopicsError
+                raise kind(f"there is no topic {topic}, or no partition {partition}")
             return self.topics.partitions[topic][partition]
 
 

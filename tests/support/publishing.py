@@ -33,10 +33,11 @@ SETTINGS = CaptureSettings(
 
 
 class Site:
-    """A channel, a source and what is beside them; publishers come and go."""
+    """A channel, a source and what is beside them; publishers come and go. ``channel``: one that is
+    prepared; by default, one in memory."""
 
-    def __init__(self, *script: Fault, **settings: Any) -> None:
-        self.inner = memory_channel()
+    def __init__(self, *script: Fault, channel: Channel | None = None, **settings: Any) -> None:
+        self.inner = channel or memory_channel()
         self.channel: Channel = FaultyChannel(self.inner, list(script)) if script else self.inner
         self.log = StreamLog(self.channel, STREAM)
         self.source = Source(self.channel)

@@ -33,9 +33,11 @@ ON_ALL_KINDS = (
     "crash/test_sink_killed.py",
     "crash/test_two_at_once.py",
     "integration/test_copy_in_parts.py",
+    "integration/test_dropped_sites.py",
     "integration/test_forwarding.py",
     "integration/test_lifecycle.py",
     "integration/test_propagation.py",
+    "integration/test_refused_events.py",
     "integration/test_sink.py",
     "integration/test_source.py",
 )

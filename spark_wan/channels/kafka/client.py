@@ -40,7 +40,7 @@ from spark_wan.channels.kafka.options import (
 from spark_wan.channels.kafka.topics import FRAME_PARTITIONS
 from spark_wan.channels.kafka.window import Window
 from spark_wan.channels.parallel import AT_ONCE, BYTES_AT_ONCE
-from spark_wan.errors import ChannelError
+from spark_wan.errors import ChannelError, NoTopicsError
 
 CONNECT_TIMEOUT = 10_000
 """Milliseconds after which a cluster that does not answer is an error, which callers retry."""
@@ -156,10 +156,8 @@ class KafkaBroker:
     def is_there(self, topic: str, anew: bool = False) -> bool:
         try:
             return self.partitions(topic, anew) > 0
-        except ChannelError as error:
-            if isinstance(error.__cause__, errors.UnknownTopicOrPartitionError):
-                return False
-            raise
+        except NoTopicsError:
+            return False
 
     def _described(self, admin: Any, names: Mapping[str, object]) -> list[dict[str, Any]]:
         found = []
@@ -504,6 +502,10 @@ class KafkaBroker:
             raise TooLargeError(f"cannot {what}: {error}") from error
         except errors.TopicAuthorizationFailedError as error:
             raise NotPermittedError(self._message(what, error)) from error
+        except _UnknownPartitionError as error:
+            raise ChannelError(self._message(what, error)) from error
+        except errors.UnknownTopicOrPartitionError as error:
+            raise NoTopicsError(self._message(what, error)) from error
         except (errors.KafkaError, OSError, ssl.SSLError) as error:
             raise ChannelError(self._message(what, error)) from error
 

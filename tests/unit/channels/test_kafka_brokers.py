@@ -26,7 +26,7 @@ from spark_wan.channels.kafka import client
 from spark_wan.channels.kafka.client import KafkaBroker, KafkaChannel
 from spark_wan.channels.kafka.options import parse_options
 from spark_wan.channels.parallel import in_order
-from spark_wan.errors import ChannelError, ManifestExists
+from spark_wan.errors import ChannelError, ManifestExists, NoTopicsError
 from spark_wan.log.notes import acks, head, put_ack
 from spark_wan.wire.manifest import fingerprint
 
@@ -345,7 +345,7 @@ def test_partitions_that_are_added_are_written_to_and_read(kafka: Cluster) -> No
 def test_a_topic_that_was_deleted_is_named_to_who_writes(kafka: Cluster) -> None:
     """Also by a producer that knew it. Fails when the advice is to check that the brokers run."""
     channel = opened(kafka, **QUICK)
-    with pytest.raises(ChannelError, match="The topics are not there: start the sender"):
+    with pytest.raises(NoTopicsError, match="The topics are not there: start the sender"):
         channel.broker.produce(f"{channel.prefix}.frames", 0, [(b"k", b"v")])
     channel.prepare()
     channel.put_frame(STREAM, uuid.uuid4().hex, 0, b"there")

@@ -3,6 +3,7 @@ streams, while a sender and receivers act on it."""
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
@@ -13,6 +14,7 @@ import pytest
 from fakes import ack, manifest
 from test_pause import CLICKS, FORWARDED, ORDERS, changed, events, of, world
 
+from spark_wan.channels import registry
 from spark_wan.control.ends import StreamEnd
 from spark_wan.control.keeper import ControlKeeper
 from spark_wan.control.verbs import drain, pause, resume, stop_at
@@ -235,6 +237,25 @@ def test_a_channel_that_does_not_answer_is_waited_for(tmp_path: Path) -> None:
         assert drain(topology, "newark", table="orders", timeout=60, progress=acting).arrived
     finally:
         kind.epochs = original  # type: ignore[method-assign]
+
+
+def test_topics_that_nobody_has_made_yet_have_nothing_to_wait_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those of a query that has never run. Of what is captured, the sender has to say so. Fails
+    when a drain of the site waits for them, or a stop is refused."""
+    monkeypatch.setitem(registry.CHANNELS, "topics", "fake_broker:FakeTopicChannel")
+    topology = world(tmp_path, west=f"topics://{uuid.uuid4().hex}")
+    log = log_of(topology)
+    published(log, 7)
+    acting = Acting(lambda: (end(log, 1), ack(log, "seattle", 2)))
+    answer = drain(topology, "newark", timeout=60, progress=acting)
+    assert {each.stream: each.arrived for each in answer.ends} == {ORDERS: True, CLICKS: True}
+    topology = world(tmp_path / "new", west="", east=f"topics://{uuid.uuid4().hex}")
+    answer = stop_at(topology, "newark", 9, table="orders", timeout=0)
+    [waits] = answer.ends
+    assert (answer.changed, answer.arrived) == (True, False)
+    assert waits.waits_for is not None
 
 
 @pytest.mark.parametrize("before", [True, False])

@@ -4,6 +4,7 @@ senders and the status make of it."""
 from __future__ import annotations
 
 import threading
+import uuid
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 import receivers
 from fakes import memory_channel
 
+from spark_wan.channels import registry
 from spark_wan.channels.base import Channel
 from spark_wan.channels.registry import open_channel
 from spark_wan.control.enforce import Enforcer
@@ -34,9 +36,10 @@ FORWARDED = "seattle.north~newark.east.orders"
 PAUSED = Pause(1, "ann at here", 5)
 
 
-def world(folder: Path, *more: str) -> Topology:
+def world(folder: Path, *more: str, east: str = "", west: str = "") -> Topology:
     """newark sends orders (and ``more``) to seattle by east, and the events of a query by west;
-    seattle forwards what it gets to denver."""
+    seattle forwards what it gets to denver. ``east``, ``west``: their channels; by default
+    directories."""
     tables = {
         name: {
             "keys": ["id"],
@@ -53,8 +56,8 @@ def world(folder: Path, *more: str) -> Topology:
         "at": {"seattle": f"{folder}/seattle/clicks"},
     }
     senders = {
-        "east": {"site": "newark", "remotes": ["seattle"], "channel": f"{folder}/east"},
-        "west": {"site": "newark", "remotes": ["seattle"], "channel": f"{folder}/west"},
+        "east": {"site": "newark", "remotes": ["seattle"], "channel": east or f"{folder}/east"},
+        "west": {"site": "newark", "remotes": ["seattle"], "channel": west or f"{folder}/west"},
         "north": {"site": "seattle", "remotes": ["denver"], "channel": f"{folder}/north"},
     }
     content = {
@@ -274,6 +277,27 @@ def test_a_channel_that_does_not_answer_keeps_no_other_from_it(
     keeper.enforce()
     rule = keeper.pause_of("east", "orders")
     assert rule is not None and rule.capture
+
+
+def test_topics_that_nobody_has_made_yet_are_not_missed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Those of a query that has never run. Fails when each job of the site warns of them and asks
+    every five seconds; and when a pause that they do not say passes for one."""
+    monkeypatch.setitem(registry.CHANNELS, "topics", "fake_broker:FakeTopicChannel")
+    topology = world(tmp_path, west=f"topics://{uuid.uuid4().hex}")
+    keeper = ControlKeeper(topology, topology.site("newark"))
+    keeper.look(None)  # type: ignore[arg-type]
+    assert (keeper._compared is not None, caplog.records) == (True, [])
+    assert changed(resume(topology, "newark")) == (False, 0)
+    with pytest.raises(ChannelError):
+        pause(topology, "newark")
+    assert events(topology, "east") == {ORDERS}
+    keeper.enforce()
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    of(topology, "west").ensure_prepared()
+    keeper.enforce()
+    assert events(topology, "west") == {CLICKS}
 
 
 def test_a_wider_pause_holds_for_what_comes_later(tmp_path: Path) -> None:

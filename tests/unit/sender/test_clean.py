@@ -7,7 +7,7 @@ import logging
 
 import pytest
 from fakes import STREAM
-from test_queue import LimitedSite
+from limited_site import LimitedSite
 
 from spark_wan.errors import ChannelError
 from spark_wan.topology.model import QueueLimits
