@@ -809,11 +809,12 @@ class Publisher:
             check_keys(dict(schema), list(self.settings.keys), self.settings.table)
 
     def _worth_recording(self, planned: CaptureRange) -> bool:
-        """Whether a range without events gets a manifest: it has new columns, is long or old, or
-        more commits wait behind it."""
+        """Whether a range without events gets a manifest: it has new columns or an operation on the
+        whole table, for which copies wait; it is long or old; or more commits wait behind it."""
         before = self._published
         if (
             self._may_be_at_end(planned.last_version)
+            or any(commit.table_operation is not None for commit in planned.commits)
             or (before is not None and fingerprint(before.schema) != fingerprint(planned.schema))
             or planned.last_version < self._quiet.end.version
             or planned.last_version - planned.first_version + 1 >= QUIET_COMMITS
