@@ -506,6 +506,8 @@ class Publisher:
         ending = self.wanted().ending
         if manifest.end or ending is None or ending.end is None:
             return
+        if manifest.last_version == self._through:
+            return  # it sends nothing, and may be added though the stream is beyond the end already
         point = EndPoint.of(ending, self._end, self.source)
         commit = self.source.commit(manifest.last_version)
         if commit is None or point.may_follow(commit):

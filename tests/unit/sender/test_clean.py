@@ -4,6 +4,7 @@ part."""
 from __future__ import annotations
 
 import logging
+from itertools import islice
 
 import pytest
 from fakes import STREAM
@@ -11,7 +12,7 @@ from test_queue import LimitedSite
 
 from spark_wan.errors import ChannelError
 from spark_wan.topology.model import QueueLimits
-from spark_wan.wire.control import NEWEST, Clean, End, Ending, WantedEnd
+from spark_wan.wire.control import AT_VERSION, NEWEST, Clean, End, Ending, WantedEnd
 from spark_wan.wire.manifest import Manifest
 
 
@@ -181,6 +182,23 @@ def test_a_stream_that_ends_after_a_clean_drops_nothing_more() -> None:
     for _ in range(2):
         site.restart()
         assert site.round() is None
+
+
+def test_a_stream_that_is_beyond_its_end_drops_what_waits_and_ends() -> None:
+    """It was published further while somebody asked to stop it. Fails when its sender plans the
+    drop again and again, and never rests."""
+    site = site_with_backlog("seattle")
+    ending = Ending(None, None, End(AT_VERSION, 1), 1, by="ann", at=5)
+    site.wanted = WantedEnd(2, ending, asked(site, "seattle", generation=2).cleans)
+    steps = [*islice(site.publisher.round(), 10)]
+    assert steps[1:] == [
+        "publish.4 frames-written",
+        "publish.5 manifest-added",
+        "publish.6 checkpointed",
+    ]
+    end = site.published()
+    assert (end.end, end.last_version, end.dropped) == (True, 2, {"seattle": 3})
+    assert site.round() is None
 
 
 def test_epochs_without_events_are_not_worth_dropping() -> None:
