@@ -480,12 +480,14 @@ class Publisher:
     def _go_on_without(self, dropped: Mapping[str, int], end: LogEnd, why: str) -> Steps[Manifest]:
         """Append the manifest by which the stream goes on without some sites, or has ended."""
         assert end.last is not None
+        ended = self._ended
         manifest = self._writer.without_rows(
             end.last,
             self.settings,
-            control=self.control,
+            # An end answers the request that it did: one that came since may be to go on.
+            control=ended.control if ended is not None else self.control,
             dropped=dropped,
-            end=self._ended is not None,
+            end=ended is not None,
         )
         added = yield from self._add(end, manifest, self.clock())
         log_dropped(end.last, dropped, why)

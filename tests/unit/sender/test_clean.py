@@ -171,6 +171,20 @@ def test_a_stream_that_has_ended_stays_ended(caplog: pytest.LogCaptureFixture) -
     assert site.published().last_version == 3
 
 
+def test_a_stream_that_has_ended_goes_on_by_a_request_of_a_new_control_log() -> None:
+    """The resume has the number of the clean, which was lost with the log. Fails when the epoch
+    that drops a site answers every request that the sender knew of."""
+    site = site_with_backlog("seattle")
+    ending = Ending(None, None, End(NEWEST), 1, by="ann", at=5)
+    site.wanted = WantedEnd(1, ending)
+    assert site.published().control == 1
+    site.wanted = WantedEnd(2, ending, asked(site, "seattle", generation=2).cleans)
+    assert site.published().dropped == {"seattle": 3}
+    site.commits(1)
+    site.wanted = WantedEnd(2, Ending(None, None, None, 2, by="ann", at=6))
+    assert site.published().last_version == 3
+
+
 def test_a_stream_that_ends_after_a_clean_drops_nothing_more() -> None:
     """Fails when the end, which was asked for before, makes the clean look undone."""
     site = site_with_backlog("seattle")
