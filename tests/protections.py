@@ -2566,6 +2566,18 @@ GUARDS = {
     - self.is_to_end
     + False
 
+    [copy, behind an operation without events]
+    unit/sender/test_publish.py::test_a_table_operation_without_events_is_recorded_at_once
+    Publisher._worth_recording
+    - any(commit.table_operation is not None for commit in planned.commits)
+    + False
+
+    [end, a drop beyond it]
+    unit/sender/test_clean.py::test_a_stream_that_is_beyond_its_end_drops_what_waits_and_ends
+    Publisher._check_before_end
+    - manifest.last_version == self._through
+    + False
+
     [end, ranges without events]
     unit/sender/test_ending.py::test_a_stream_ends_behind_commits_without_events
     Publisher._worth_recording

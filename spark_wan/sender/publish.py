@@ -532,12 +532,14 @@ class Publisher:
     def _go_on_without(self, dropped: Mapping[str, int], end: LogEnd, why: str) -> Steps[Manifest]:
         """Append the manifest by which the stream goes on without some sites, or has ended."""
         assert end.last is not None
+        ended = self._ended
         manifest = self._writer.without_rows(
             end.last,
             self.settings,
-            control=self.control,
+            # An end answers the request that it did: one that came since may be to go on.
+            control=ended.control if ended is not None else self.control,
             dropped=dropped,
-            end=self._ended is not None,
+            end=ended is not None,
         )
         added = yield from self._add(end, manifest, self.clock())
         log_dropped(end.last, dropped, why)
@@ -558,6 +560,8 @@ class Publisher:
         ending = self.wanted().ending
         if manifest.end or ending is None or ending.end is None:
             return
+        if manifest.last_version == self._through:
+            return  # it sends nothing, and may be added though the stream is beyond the end already
         point = EndPoint.of(ending, self._end, self.source)
         commit = self.source.commit(manifest.last_version)
         if commit is None or point.may_follow(commit):
@@ -873,11 +877,12 @@ class Publisher:
             check_keys(dict(schema), list(self.settings.keys), self.settings.table)
 
     def _worth_recording(self, planned: CaptureRange) -> bool:
-        """Whether a range without events gets a manifest: it has new columns, is long or old, or
-        more commits wait behind it."""
+        """Whether a range without events gets a manifest: it has new columns or an operation on the
+        whole table, for which copies wait; it is long or old; or more commits wait behind it."""
         before = self._published
         if (
             self._may_be_at_end(planned.last_version)
+            or any(commit.table_operation is not None for commit in planned.commits)
             or (before is not None and fingerprint(before.schema) != fingerprint(planned.schema))
             or planned.last_version < self._quiet.end.version
             or planned.last_version - planned.first_version + 1 >= QUIET_COMMITS

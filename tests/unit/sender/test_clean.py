@@ -4,6 +4,7 @@ part."""
 from __future__ import annotations
 
 import logging
+from itertools import islice
 
 import pytest
 from fakes import STREAM
@@ -11,7 +12,7 @@ from limited_site import LimitedSite
 
 from spark_wan.errors import ChannelError
 from spark_wan.topology.model import QueueLimits
-from spark_wan.wire.control import NEWEST, Clean, End, Ending, WantedEnd
+from spark_wan.wire.control import AT_VERSION, NEWEST, Clean, End, Ending, WantedEnd
 from spark_wan.wire.manifest import Manifest
 
 
@@ -170,6 +171,20 @@ def test_a_stream_that_has_ended_stays_ended(caplog: pytest.LogCaptureFixture) -
     assert site.published().last_version == 3
 
 
+def test_a_stream_that_has_ended_goes_on_by_a_request_of_a_new_control_log() -> None:
+    """The resume has the number of the clean, which was lost with the log. Fails when the epoch
+    that drops a site answers every request that the sender knew of."""
+    site = site_with_backlog("seattle")
+    ending = Ending(None, None, End(NEWEST), 1, by="ann", at=5)
+    site.wanted = WantedEnd(1, ending)
+    assert site.published().control == 1
+    site.wanted = WantedEnd(2, ending, asked(site, "seattle", generation=2).cleans)
+    assert site.published().dropped == {"seattle": 3}
+    site.commits(1)
+    site.wanted = WantedEnd(2, Ending(None, None, None, 2, by="ann", at=6))
+    assert site.published().last_version == 3
+
+
 def test_a_stream_that_ends_after_a_clean_drops_nothing_more() -> None:
     """Fails when the end, which was asked for before, makes the clean look undone."""
     site = site_with_backlog("seattle")
@@ -181,6 +196,23 @@ def test_a_stream_that_ends_after_a_clean_drops_nothing_more() -> None:
     for _ in range(2):
         site.restart()
         assert site.round() is None
+
+
+def test_a_stream_that_is_beyond_its_end_drops_what_waits_and_ends() -> None:
+    """It was published further while somebody asked to stop it. Fails when its sender plans the
+    drop again and again, and never rests."""
+    site = site_with_backlog("seattle")
+    ending = Ending(None, None, End(AT_VERSION, 1), 1, by="ann", at=5)
+    site.wanted = WantedEnd(2, ending, asked(site, "seattle", generation=2).cleans)
+    steps = [*islice(site.publisher.round(), 10)]
+    assert steps[1:] == [
+        "publish.4 frames-written",
+        "publish.5 manifest-added",
+        "publish.6 checkpointed",
+    ]
+    end = site.published()
+    assert (end.end, end.last_version, end.dropped) == (True, 2, {"seattle": 3})
+    assert site.round() is None
 
 
 def test_epochs_without_events_are_not_worth_dropping() -> None:

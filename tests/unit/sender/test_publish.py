@@ -490,6 +490,19 @@ def test_missing_keys_are_refused_by_name(start: int | None) -> None:
 # --- table operations
 
 
+@pytest.mark.parametrize("action", ["skip", "distribute"])
+def test_a_table_operation_without_events_is_recorded_at_once(action: str) -> None:
+    """It is skipped, or the table was empty. Fails when sites that ask for a copy wait for days,
+    until something else is published."""
+    site = Site(on_table_operation=action)
+    site.published()
+    site.source.add("TRUNCATE")
+    site.source.without_events = {1}
+    recorded = site.published()
+    assert (recorded.last_version, recorded.frames) == (1, ())
+    assert site.rounds() == []
+
+
 def truncated(**settings: Any) -> Site:
     site = Site(**settings)
     site.source.add()
