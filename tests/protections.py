@@ -2548,6 +2548,12 @@ GUARDS = {
     - any(commit.table_operation is not None for commit in planned.commits)
     + False
 
+    [clean, an older question]
+    unit/control/test_clean_verb.py::test_who_answers_an_older_question_takes_nothing_of_a_newer_request
+    Control.following
+    - clean.and_earlier(earlier)
+    + clean
+
     [end, a drop beyond it]
     unit/sender/test_clean.py::test_a_stream_that_is_beyond_its_end_drops_what_waits_and_ends
     Publisher._check_before_end
