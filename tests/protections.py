@@ -2902,6 +2902,12 @@ GUARDS = {
     - self._ended is not None
     + False
 
+    [clean, of an end the request]
+    unit/sender/test_clean.py::test_a_stream_that_has_ended_goes_on_by_a_request_of_a_new_control_log
+    Publisher._go_on_without
+    - ended.control if ended is not None else self.control
+    + self.control
+
     [clean, nothing waits]
     unit/control/test_clean_verb.py::test_where_nothing_waits_nothing_is_asked_for
     clean
