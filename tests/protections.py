@@ -2572,6 +2572,12 @@ GUARDS = {
     - any(commit.table_operation is not None for commit in planned.commits)
     + False
 
+    [clean, an older question]
+    unit/control/test_clean_verb.py::test_who_answers_an_older_question_takes_nothing_of_a_newer_request
+    Control.following
+    - clean.and_earlier(earlier)
+    + clean
+
     [end, a drop beyond it]
     unit/sender/test_clean.py::test_a_stream_that_is_beyond_its_end_drops_what_waits_and_ends
     Publisher._check_before_end
@@ -2919,6 +2925,12 @@ GUARDS = {
     Publisher._go_on_without
     - self._ended is not None
     + False
+
+    [clean, of an end the request]
+    unit/sender/test_clean.py::test_a_stream_that_has_ended_goes_on_by_a_request_of_a_new_control_log
+    Publisher._go_on_without
+    - ended.control if ended is not None else self.control
+    + self.control
 
     [clean, nothing waits]
     unit/control/test_clean_verb.py::test_where_nothing_waits_nothing_is_asked_for

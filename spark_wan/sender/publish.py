@@ -539,7 +539,7 @@ class Publisher:
             # An end answers the request that it did: one that came since may be to go on.
             control=ended.control if ended is not None else self.control,
             dropped=dropped,
-            end=ended is not None,
+            end=self._ended is not None,
         )
         added = yield from self._add(end, manifest, self.clock())
         log_dropped(end.last, dropped, why)

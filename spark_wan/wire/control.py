@@ -50,7 +50,7 @@ ends and cleans. The newest entry says everything, so older ones may be gone. It
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import TypeVar
 
@@ -150,6 +150,16 @@ class Clean(Scoped):
         log = last.stream, last.log_id
         return {site: epoch for *of, site, epoch in self.sites if (*of,) == log}
 
+    def and_earlier(self, earlier: Iterable[Clean]) -> Clean:
+        """Return this request with what others have named, which may wait still: whoever asks may
+        have been shown what waited before that."""
+        through: dict[tuple[str, str, str], int] = {}
+        for each in (*earlier, self):
+            for stream, log_id, site, epoch in each.sites:
+                place = stream, log_id, site
+                through[place] = max(epoch, through.get(place, 0))
+        return replace(self, sites=tuple((*place, epoch) for place, epoch in through.items()))
+
 
 @dataclass(frozen=True)
 class WantedEnd:
@@ -227,12 +237,13 @@ class Control:
         these streams end by an earlier request. ``clean``: of a ``clean``, what it drops."""
         asked = scope.sender, scope.table
         if clean is not None:
-            # What waits of an earlier one is in this one, too.
-            cleans = [
+            earlier = [
                 each
                 for each in self.cleans
-                if not (scope.covers(each.scope) and clean.remote in (None, each.remote))
+                if scope.covers(each.scope) and clean.remote in (None, each.remote)
             ]
+            cleans = [each for each in self.cleans if each not in earlier]
+            clean = clean.and_earlier(earlier)
             cleans.append(replace(clean, generation=generation, by=by, at=at))
             return replace(
                 self, verb=verb, sender=asked[0], table=asked[1], by=by, at=at, cleans=(*cleans,)

@@ -112,7 +112,8 @@ class WatchedChannel:
             return
         manifest = Manifest.decode(data, "the simulation")
         self.world.check_order(manifest)
-        invariants.extends_its_log(manifest, record.manifests.get(record.last))
+        before, skips = record.manifests.get(record.last), self.world.skips(manifest)
+        invariants.extends_its_log(manifest, before, skips)
         there = {ref.path for ref in manifest.frames if self.inner.frame_time(ref.path) is not None}
         invariants.names_only_frames_that_are_there(manifest, there)
         record.appended[epoch], record.manifests[epoch] = data, manifest
@@ -137,7 +138,7 @@ class WatchedChannel:
     def put_note(self, note: Note, data: bytes | None) -> None:
         if note.kind != "ack" or data is None:
             verb = "deleted" if data is None else "put"
-            self.world.effect(f"a note is {verb}", lambda: self.inner.put_note(note, data))
+            self.world.effect(f"a note is {verb}", lambda: self._put_note(note, data))
             return
         ack, record, site = Ack.decode(data), self.records[note.stream], note.site
         if ack is not None:
@@ -153,6 +154,11 @@ class WatchedChannel:
             self.world.ack_changed(note.stream, site)
 
         self.world.effect("an ack is put", put)
+
+    def _put_note(self, note: Note, data: bytes | None) -> None:
+        self.inner.put_note(note, data)
+        if note.kind == "pause":
+            self.world.pause_changed(self.inner, note.stream)
 
     def trim(self, stream: str, through: int, frames: Iterable[str]) -> None:
         """Delete one by one, manifests in any order: a store may die in the middle."""

@@ -65,6 +65,8 @@ class CopyWorld(World):
         self.harms: dict[Place, Harm] = {}
         self.acked_at_copy: dict[Place, int] = {}
         """Through which version a site had acked when it took its newest copy."""
+        self.gaps: dict[Place, int] = {}
+        """Through which version of its source a site may lack something, without a copy."""
         self.lost_ledgers: dict[Place, TableRows] = {}
         """What lost ledgers had."""
         self.later, self.joins = later, later is not None
@@ -167,12 +169,16 @@ class CopyWorld(World):
         mine = (each for each in manifests.values() if each.epoch <= epoch)
         return max((each.last_version for each in mine if site in each.addressees), default=-1)
 
-    def _lacks_versions(self, table: str, site: str) -> None:
-        self.harm((table, site), "its source went over versions that were lost")
+    def lacks(self, table: str, site: str, why: str, through: int) -> None:
+        if (table, site) not in self.places:
+            super().lacks(table, site, why, through)
+            return
+        self.gaps[table, site] = max(through, self.gaps.get((table, site), -1))
+        self.harm((table, site), why)
 
     def harm_of(self, table: DeltaTable) -> list[str]:
         harm = self.harms.get((table.name, table.site))
-        return harm.what if harm is not None else []
+        return harm.what if harm is not None else super().harm_of(table)
 
     def lose_ledger(self, place: Place) -> None:
         """Lose what the site's ledger has of a table, unless nothing else tells of its applies, or
@@ -387,8 +393,9 @@ class CopyWorld(World):
         elif through < acked:
             self.harms[place] = Harm(["it was taken back"], acked)
         inbound = first_of(self._inbound(table.name, table.site)).name
-        if through < self.over.get(inbound, -1):
-            self._lacks_versions(table.name, table.site)
+        gap = max(self.over.get(inbound, -1), self.gaps.get(place, -1))
+        if through < gap:
+            self.lacks(*place, "its copy is older than what it lacks", gap)
 
     # --- the end
 

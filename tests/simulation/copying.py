@@ -36,15 +36,10 @@ JOINS = {
 """What the topology is before and after that."""
 
 
-class Copied(Replication):
-    """Sites ask for copies of the tables that they get, mostly from their writer."""
+class AsksForCopies(Replication):
+    """Sites ask for copies of the tables that they get."""
 
-    shapes = st.sampled_from(
-        ["one remote site", "a site joins"] * 3
-        + ["two remote sites", "both ways", "two tables", "two senders", "chain", "ring"]
-    )
-    kinds = ("keyed", "keyless")
-    syncs: Any = st.just("manual")
+    worlds: type[CopyWorld] = CopyWorld
     world: CopyWorld
 
     def __init__(self) -> None:
@@ -54,26 +49,6 @@ class Copied(Replication):
         )
         channel.start()
         self._patches.append(channel)
-
-    def made(
-        self,
-        shape: str | int,
-        kinds: tuple[str, ...],
-        snapshot: bool,
-        conditions: Conditions,
-        sync: str,
-    ) -> CopyWorld:
-        first, then = JOINS.get(str(shape), (shape, None))
-        if then == "mesh":  # there, events of a user's query leave by one of two senders
-            kinds = tuple(kind.removesuffix(" events") for kind in kinds)
-        later = topology(then, kinds, snapshot, sync) if then is not None else None
-        now = topology(first, kinds, snapshot, sync)
-        return CopyWorld(now, conditions, note, self.channels, later=later)
-
-    def _metadata(self, stream: Stream, commit: str) -> str | None:
-        """A site that joins needs what came from another one, too."""
-        joins = self.world.joins and commit == "a receiver's"
-        return super()._metadata(stream, "local-only" if joins else commit)
 
     @something_served
     @rule(of=SERVED)
@@ -88,6 +63,43 @@ class Copied(Replication):
         self._advance(ServesCopies, of, None)
         if steps:
             self._advance(TakesCopies, of, steps)
+
+    def _advance(self, kind: type[Any], copies: str, steps: int | None) -> None:
+        self.world.advance(self._task(kind, copies), steps)
+
+    def _task(self, kind: type[Any], copies: str) -> Any:
+        return next(task for task in self.world.of_kind(kind) if task.copies == copies)
+
+
+class Copied(AsksForCopies):
+    """Sites ask for copies of the tables that they get, mostly from their writer, and need them."""
+
+    shapes = st.sampled_from(
+        ["one remote site", "a site joins"] * 3
+        + ["two remote sites", "both ways", "two tables", "two senders", "chain", "ring"]
+    )
+    kinds = ("keyed", "keyless")
+    syncs: Any = st.just("manual")
+
+    def made(
+        self,
+        shape: str | int,
+        kinds: tuple[str, ...],
+        snapshot: bool,
+        conditions: Conditions,
+        sync: str,
+    ) -> CopyWorld:
+        first, then = JOINS.get(str(shape), (shape, None))
+        if then == "mesh":  # there, events of a user's query leave by one of two senders
+            kinds = tuple(kind.removesuffix(" events") for kind in kinds)
+        later = topology(then, kinds, snapshot, sync) if then is not None else None
+        now = topology(first, kinds, snapshot, sync)
+        return self.worlds(now, conditions, note, self.channels, later=later)
+
+    def _metadata(self, stream: Stream, commit: str) -> str | None:
+        """A site that joins needs what came from another one, too."""
+        joins = self.world.joins and commit == "a receiver's"
+        return super()._metadata(stream, "local-only" if joins else commit)
 
     @something_served
     @rule(of=SERVED, pairs=PAIRS, parts=st.integers(1, 2))
@@ -128,12 +140,6 @@ class Copied(Replication):
             for each in world.own_streams
             if world.streams[each].table.name == name
         )
-
-    def _advance(self, kind: type[Any], copies: str, steps: int | None) -> None:
-        self.world.advance(self._task(kind, copies), steps)
-
-    def _task(self, kind: type[Any], copies: str) -> Any:
-        return next(task for task in self.world.of_kind(kind) if task.copies == copies)
 
     @something_served
     @rule(of=PLACES, remade=st.booleans())

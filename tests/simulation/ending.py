@@ -42,7 +42,7 @@ class EndWorld(World):
         record = self.record(stream)
         return record.manifests[record.last] if record.last else None
 
-    def ask(self, stream: str, end: End | None) -> None:
+    def ask_for_end(self, stream: str, end: End | None) -> None:
         """As :func:`spark_wan.control.verbs._ask` does."""
         last = self.newest(stream)
         above = max(self.generation, last.control if last is not None else 0)
@@ -103,7 +103,7 @@ class EndWorld(World):
         for name, asked in self.asked.items():
             self._check_ended(name, asked)
         for name in self.captured:
-            self.ask(name, None)
+            self.ask_for_end(name, None)
         self.forget_control()
         super().settle()
 
@@ -152,11 +152,11 @@ class Ended(Replication):
             point = clock + point * MINUTE // 2
         else:
             point = 0
-        world.ask(of, End(kind, point))
+        world.ask_for_end(of, End(kind, point))
 
     @rule(of=CAPTURED)
     def a_stream_is_resumed(self, of: str) -> None:
-        self.world.ask(of, None)
+        self.world.ask_for_end(of, None)
 
     @rule()
     def the_control_log_is_lost(self) -> None:

@@ -16,6 +16,9 @@ from spark_wan.wire.ack import Ack
 from spark_wan.wire.manifest import COPY, CopyOf, Manifest
 from spark_wan.wire.mark import Mark
 
+LATE = 30_000
+"""Milliseconds after which a sender has noticed a pause of the capture."""
+
 # --- at every write
 
 
@@ -27,9 +30,10 @@ def names_only_frames_that_are_there(manifest: Manifest, there: Collection[str])
     )
 
 
-def extends_its_log(manifest: Manifest, before: Manifest | None) -> None:
+def extends_its_log(manifest: Manifest, before: Manifest | None, skips: bool = False) -> None:
     """2. Anyone may extend a log, but only from its last manifest, and without a gap: it covers the
-    source's versions from the next one on."""
+    source's versions from the next one on. ``skips``: those between did not come to the site that
+    sends them on."""
     last = before.epoch if before is not None else 0
     epoch = manifest.epoch
     assert epoch == last + 1, f"manifest {epoch} was added, the newest was {last}"
@@ -37,7 +41,8 @@ def extends_its_log(manifest: Manifest, before: Manifest | None) -> None:
         assert manifest.log_id == before.log_id, f"manifest {epoch} begins another log"
         # A copy stands for itself.
         follows = manifest.first_version in (-1, before.last_version + 1)
-        assert manifest.kind == COPY or follows or goes_over(manifest, before), (
+        skips = skips and manifest.first_version > before.last_version
+        assert manifest.kind == COPY or follows or skips or goes_over(manifest, before), (
             f"manifest {epoch} begins at {manifest.first_version}"
         )
 
@@ -58,17 +63,22 @@ def follows_what_was_forwarded(
     inbound: Manifest | None,
     acked: int,
     named: Collection[str] = (),
+    dropped: int = 0,
 ) -> None:
     """2. A forwarder takes the epochs of its inbound log one by one. ``before``: the one that was
     forwarded last; ``inbound``: the one that ``manifest`` names; ``acked``: through this one the
     site had acked the log when the forwarding was added. It may begin behind that, and says so.
-    ``named``: the sites that the epoch before is for; one without events may name others."""
+    ``named``: the sites that the epoch before is for; one without events may name others, or drop
+    some.
+    ``dropped``: through this one the inbound log went on without the site."""
     via = manifest.via
     assert via is not None and inbound is not None, f"{manifest.stream}: {via} is forwarded"
     has_none = via.epoch <= acked and not manifest.frames
     begins = before == 0 and not manifest.start and (has_none or via.epoch == acked + 1)
-    names_others = via.epoch == before and not manifest.frames and {*manifest.addressees} - {*named}
-    assert begins or names_others or via.epoch == before + 1, (
+    has_news = manifest.dropped or {*manifest.addressees} - {*named}
+    names_others = via.epoch == before and not manifest.frames and has_news
+    is_next = via.epoch == before + 1 or before < via.epoch - 1 <= dropped
+    assert begins or names_others or is_next, (
         f"{manifest.stream}: {via} is forwarded after epoch {before}"
     )
     assert (via.stream, via.log_id, via.fingerprint) == (
@@ -131,6 +141,54 @@ def drops_what_is_there(manifest: Manifest, site: str, through: int) -> None:
     assert site in manifest.addressees, (
         f"{site} is dropped, and {manifest.stream} goes on elsewhere"
     )
+
+
+def drops_nobody_while_paused(
+    manifest: Manifest, site: str, since: int | None, looked: int
+) -> None:
+    """11. No site can ack while its stream is paused: so none is dropped by itself. ``since``: when
+    the pause came into effect; None: it is not paused. ``looked``: when the sender began."""
+    assert since is None or since > looked, (
+        f"{site} is dropped by epoch {manifest.epoch} of {manifest.stream}, which is paused"
+    )
+
+
+def drops_what_somebody_saw(manifest: Manifest, site: str, through: int, has_limits: bool) -> None:
+    """11. Nothing else than what an operator was shown, or a full queue, is dropped.
+    ``has_limits``: a queue may be full."""
+    assert has_limits, (
+        f"{site} is dropped through epoch {through} of {manifest.stream}, about which nobody was "
+        "asked"
+    )
+
+
+def is_dropped_as_said(stream: str, site: str, left: Sequence[int]) -> None:
+    """11. And all of that is, unless it was acked. ``left``: epochs with events that still wait."""
+    assert not left, f"{stream}: somebody has dropped what waits for {site}, but {left} still do"
+
+
+def takes_nothing(who: str, stream: str, since: int | None, looked: int) -> None:
+    """15. Nothing is taken of a stream that is paused, but what was begun before. ``since``: when
+    the channel began to say so; None: it does not. ``looked``: when the round began."""
+    assert since is None or since > looked, f"{who} takes something of {stream}, which is paused"
+
+
+def adds_nothing(manifest: Manifest, since: int | None, began: int) -> None:
+    """15. Nor is anything added where the capture is paused, too. ``since``: when that was asked
+    for; None: it was not. ``began``: when the sender's round did."""
+    assert since is None or began <= since + LATE, (
+        f"epoch {manifest.epoch} is added to {manifest.stream}, whose capture is paused"
+    )
+
+
+def is_resumed_by_somebody(stream: str, wanted: bool) -> None:
+    """15. A pause ends when somebody asks for that, and by nothing else."""
+    assert not wanted, f"{stream} is resumed, and nobody has asked for that"
+
+
+def is_as_wanted(stream: str, wanted: bool, paused: bool) -> None:
+    """15. What was asked for comes into effect, whoever died meanwhile."""
+    assert paused == wanted, f"{stream} is {'' if paused else 'not '}paused, and should be {wanted}"
 
 
 def same_id_is_same_event(event_id: str, known: str, content: str) -> None:

@@ -84,20 +84,52 @@ class DroppingWorld(LimitedWorld):
 
     drops = 0
     """How often a site was dropped, in all worlds."""
+    behind = 0
+    """How often a site was left out because one before it was, in all worlds."""
+
+    def __init__(self, *args: Any, **others: Any) -> None:
+        self.dropped: dict[tuple[str, str], int] = {}
+        """Stream and site -> the epoch through which it was ever dropped."""
+        super().__init__(*args, **others)
 
     def limits_of(self, stream: Stream) -> QueueLimits:
         is_table = stream.table.source == "table"
         return replace(self.limits, policy="drop_reader" if is_table else "block")
 
     def appended(self, manifest: Manifest) -> None:
+        if self.skips(manifest):
+            DroppingWorld.behind += 1
+            self._lack(self.streams[manifest.stream], manifest.first_version - 1)
         before = self.record(manifest.stream).manifests.get(manifest.epoch - 1)
         for site, through in manifest.dropped.items():
             known = before.dropped.get(site, 0) if before is not None else 0
             if through > known:
-                invariants.drops_what_is_there(manifest, site, through)
-                DroppingWorld.drops += 1
-                self.left_out[manifest.table, site].append("its stream goes on without it")
+                self.drop(manifest, site, through)
         super().appended(manifest)
+
+    def drop(self, manifest: Manifest, site: str, through: int) -> None:
+        """A stream goes on without a site, whose queue was full."""
+        invariants.drops_what_is_there(manifest, site, through)
+        self.note_drop(manifest, site, through)
+
+    def note_drop(self, manifest: Manifest, site: str, through: int) -> None:
+        """Note that a stream goes on without a site."""
+        DroppingWorld.drops += 1
+        stream, last = manifest.stream, self.record(manifest.stream).manifests[through].last_version
+        self.dropped[stream, site] = max(through, self.dropped.get((stream, site), 0))
+        self.lacks(manifest.table, site, "its stream goes on without it", last)
+
+    def _lack(self, stream: Stream, through: int) -> None:
+        """The sites of a stream, and all behind them, lack versions that did not come to the site
+        that sends it on."""
+        for site in stream.addressees:
+            self.lacks(stream.table.name, site, "a site before it was dropped", through)
+        for onward in self.streams.values():
+            if onward.inbound is stream:
+                self._lack(onward, through)
+
+    def dropped_through(self, inbound: str, onward: Stream) -> int:
+        return self.dropped.get((inbound, onward.sender.site), 0)
 
     def check_applied(self, site: str, stream: str, epoch: int, what: str) -> None:
         """An epoch that drops a site has nothing to apply, and so no mark."""
@@ -116,3 +148,9 @@ class Dropping(Limited):
     shapes = SMALL
     worlds = DroppingWorld
     kinds = ("keyed", "keyless")
+
+
+class DroppingForwarded(Dropping):
+    """Some of the sites send on what they receive, until they are dropped, or drop others."""
+
+    shapes = LARGE

@@ -20,7 +20,6 @@ from simulation.targets import DeltaTable, SimulatedTarget
 from spark_wan.apply.applier import ApplyResult, TableApplier
 from spark_wan.apply.site_ack import SiteAck
 from spark_wan.apply.take import CopyTaker
-from spark_wan.channels.object_store import ObjectStoreChannel
 from spark_wan.errors import (
     ChannelError,
     HistoryLostError,
@@ -50,6 +49,7 @@ from spark_wan.wire.manifest import Manifest
 if TYPE_CHECKING:
     from simulation.delta_log import Reader
     from simulation.world import World
+    from spark_wan.control.keeper import ControlKeeper
 
 
 class Killed(BaseException):
@@ -65,7 +65,7 @@ class Process:
     name: str
     """``newark/sender 1``"""
     tasks: list[Task] = field(default_factory=list)
-    eyes: dict[str, ObjectStoreChannel] = field(default_factory=dict)
+    eyes: dict[str, Heads] = field(default_factory=dict)
     """The channels as a receiver lists them, which no fault strikes."""
     watches: dict[str, AckWatch] = field(default_factory=dict)
     """The acks of channels, looked at for all streams at once."""
@@ -82,10 +82,13 @@ class Process:
     """Of a receiver: table -> what asks for copies of it."""
     control: dict[str, WantedEnd] = field(default_factory=dict)
     """Of a sender: stream -> what it knows of the control log of its site."""
+    keeper: ControlKeeper | None = None
+    """Of a sender, or a receiver that forwards: what has the channels say what that wants."""
 
     def die(self) -> None:
         for task in self.tasks:
             task.die()
+        self.keeper = None
         self.eyes, self.watches, self.answers, self.control = {}, {}, {}, {}
         self.ledgers, self.awaited, self.waits, self.synchronizers = {}, {}, {}, {}
 
@@ -124,6 +127,10 @@ class Process:
             self.eyes[channel.url] = Heads(channel.watched.opened(), lambda: world.now / 1000)
         return self.eyes[channel.url].tags()
 
+    def is_paused(self, channel: SimulatedChannel, stream: str) -> bool:
+        """Whether nothing of a stream is to be taken, by the last listing of its channel."""
+        return channel.url in self.eyes and stream in self.eyes[channel.url].paused
+
     def watch(self, channel: SimulatedChannel) -> AckWatch:
         if channel.url not in self.watches:
             clock = self.site.clock
@@ -150,6 +157,8 @@ class Task:
     result: Any = None
     cleaned: bool = False
     """Log cleanup has acted since the last round began."""
+    looked: int = 0
+    """How often pauses had changed when the last round began."""
 
     @property
     def world(self) -> World:
@@ -167,6 +176,7 @@ class Task:
         """Begin a round."""
         self.rounds += 1
         self.began, self.cleaned = self.site.clock(), False
+        self.looked = self.world.pauses_changed
         self.error = self.result = None
         self.steps = self._round()
 
@@ -276,7 +286,12 @@ class Sending(StreamTask):
             return self.source.micro_batch(self)
         if self.volatile is None:
             self.volatile = self._publisher(self.source)
-        return self.volatile.round()  # type: ignore[no-any-return]
+        return self._capturing(self.volatile)
+
+    def _capturing(self, publisher: Publisher) -> Any:
+        """As :meth:`spark_wan.sender.outbound_stream.OutboundStream._round` does."""
+        if not self.world.is_capture_paused(self):
+            return (yield from publisher.round())
 
     def _publisher(self, table: SourceTable) -> Publisher:
         """As :meth:`spark_wan.sender.job.Sender._stream` makes it."""
@@ -327,6 +342,13 @@ class Forwarding(StreamTask):
         assert self.stream.inbound is not None
         return self.stream.inbound
 
+    @property
+    def inbound_channel(self) -> SimulatedChannel:
+        return self.world.channels[self.inbound.sender.channel]
+
+    def _is_paused(self) -> bool:
+        return self.process.is_paused(self.inbound_channel, self.inbound.name)
+
     def through(self, log_id: str) -> int | None:
         return self.volatile.through(log_id) if self.volatile is not None else None
 
@@ -334,6 +356,8 @@ class Forwarding(StreamTask):
         """As :meth:`spark_wan.forward.job.ForwardedStream._forward` does."""
         if self.volatile is None:
             self.volatile = self._forwarder()
+        if self.world.is_paused(self.process, self.inbound_channel, self.inbound.name):
+            return
         answer = self.process.answer(self.log_of(self.inbound))
         try:
             yield from self.volatile.round()
@@ -353,6 +377,7 @@ class Forwarding(StreamTask):
             self.site.checkpoints,
             self.site.clock,
             queue=self.queue(),
+            is_paused=self._is_paused,
         )
 
 
@@ -444,6 +469,8 @@ class Receiving(TableTask):
         if self.volatile is None:
             self.volatile = self._applier()
         self.listed = self._head()
+        if self.world.is_paused(self.process, self.channel, self.stream.name):
+            return None
         numbers = self.channel.watched.inner.stream_epochs(self.stream.name)
         if not numbers:
             return None

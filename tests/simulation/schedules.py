@@ -33,14 +33,15 @@ NO_CONSTANTS = mock.patch.object(HypothesisProvider, "_maybe_draw_constant", lam
 an edit anywhere, or another test in the same process, would change the schedules."""
 
 
-def counts(share: float) -> list[Any]:
+def counts(share: float, of_rest: float | None = None) -> list[Any]:
     """Return how many schedules to run, as parameters of a test: a share of those given, or those
-    of each tier."""
+    of each tier. ``of_rest``: another share of the rest."""
+    more = share if of_rest is None else of_rest
     if GIVEN:
-        return [int(int(GIVEN) * share)]
+        return [int(int(GIVEN) * more)]
     return [
         pytest.param(int(CORE * share), marks=pytest.mark.core),
-        pytest.param(int(REST * share), marks=pytest.mark.rest),
+        pytest.param(int(REST * more), marks=pytest.mark.rest),
     ]
 
 

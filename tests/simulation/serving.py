@@ -178,6 +178,8 @@ class TakesCopies(CopyTask, TableTask):
         self.asked = self.requests.now
         if self.volatile is None:
             self.volatile = self._taker()
+        if self.world.is_paused(self.process, self.channel, self.copies):
+            return None
         numbers = self.channel.watched.inner.stream_epochs(self.copies)
         if not numbers:
             return None

@@ -33,6 +33,7 @@ from simulation.queries import QueryCheckpoint, UserQuery
 from simulation.sources import Pairs, SourceTable
 from simulation.stores import Site
 from simulation.targets import DeltaTable
+from spark_wan.channels.base import Channel
 from spark_wan.delta.commits import DAY
 from spark_wan.errors import SOURCE, ChannelError, WanError
 from spark_wan.log.frame_age import ORPHAN_AGE
@@ -85,6 +86,8 @@ class World:
         """(n, moment): at its n-th write from now, the running process dies right before or after
         the write, or freezes right before it; or it dies after a write that the moment names."""
         self.running: Task | None = None
+        self.pauses_changed = 0
+        """How often it was said in a channel that a stream is paused, or no more."""
         self.freezes = 0
         """Number of rounds of all other processes that a freeze lasts."""
         self.freeze_time = 0
@@ -335,7 +338,22 @@ class World:
                 self.record(inbound.name).manifests.get(via),
                 self.acked_before.get(manifest.stream, 0),
                 named=last.addressees if last is not None else (),
+                dropped=self.dropped_through(inbound.name, self.streams[manifest.stream]),
             )
+
+    def dropped_through(self, inbound: str, onward: Stream) -> int:
+        """Return through which epoch an inbound stream may have been trimmed without the site that
+        sends it on as ``onward``."""
+        return 0
+
+    def skips(self, manifest: Manifest) -> bool:
+        """Whether an epoch was forwarded after one that came to its site no more. Then the versions
+        of the stream have a gap."""
+        stream = self.streams.get(manifest.stream)
+        if stream is None or stream.inbound is None or manifest.via is None:
+            return False
+        before = self.forwarded(stream.name, manifest.epoch - 1)
+        return before < manifest.via.epoch - 1 <= self.dropped_through(stream.inbound.name, stream)
 
     def appended(self, manifest: Manifest) -> None:
         """An epoch was added to its log."""
@@ -455,6 +473,17 @@ class World:
         """Return what its process has read of that last."""
         return WantedEnd()
 
+    def is_capture_paused(self, task: Sending) -> bool:
+        """Whether a sender is to add nothing to a stream, as far as its process knows."""
+        return False
+
+    def is_paused(self, process: Process, channel: SimulatedChannel, stream: str) -> bool:
+        """Have a receiver list a channel. Returns whether it is to take nothing of a stream."""
+        return False
+
+    def pause_changed(self, channel: Channel, stream: str) -> None:
+        """A channel says something else of whether a stream is paused."""
+
     def synchronizer(self, process: Process, table: str) -> Synchronizer | None:
         """Return what asks for copies of a table in a receiver; None: people do."""
         return None
@@ -469,10 +498,11 @@ class World:
         for each in self.streams.values():
             if first_of(each) is stream:
                 for site in each.addressees:
-                    self._lacks_versions(stream.table.name, site)
+                    self.lacks(stream.table.name, site, "its source went over versions", through)
 
-    def _lacks_versions(self, table: str, site: str) -> None:
-        self.left_out[table, site].append("its source went over versions that were lost")
+    def lacks(self, table: str, site: str, why: str, through: int) -> None:
+        """Note that a site will not get versions through one, and may say that it needs a copy."""
+        self.left_out[table, site].append(why)
 
     def held_sites(self, stream: Stream) -> set[str]:
         """Return the sites that hold a stream, and rightly so."""

@@ -196,6 +196,20 @@ def test_what_comes_while_an_operator_reads_the_question_is_not_dropped(
     assert [epoch for *_, epoch in asked.sites] == [3]
 
 
+def test_who_answers_an_older_question_takes_nothing_of_a_newer_request(tmp_path: Path) -> None:
+    """Two operators at once. Fails when what only the first was told of is not dropped."""
+    topology = world(tmp_path)
+    backlog(topology)
+    log = log_of(topology)
+    shown = waiting(topology, "newark")
+    frame = put_frame(log.channel, stream=ORDERS, write=f"{3:032x}", rows=5)
+    published(log, 3, frames=(frame,), addressees=("seattle",))
+    clean(topology, "newark")
+    clean(topology, "newark", shown=shown)
+    [found] = wanted(topology)
+    assert (found.generation, [epoch for *_, epoch in found.sites]) == (2, [4])
+
+
 def test_what_a_site_was_dropped_for_is_not_named_again(tmp_path: Path) -> None:
     """Fails when the epochs are those since its ack."""
     topology = world(tmp_path)
