@@ -18,7 +18,7 @@ from fakes import STREAM
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, errors
 from kafka.admin import ConfigResource, ConfigResourceType
 from kafka.record.default_records import DefaultRecordBatch
-from kafka_server import Cluster, running
+from kafka_server import Cluster, free_ports, running
 from waiting import DEADLINE, until, wait_until
 
 from spark_wan.channels.base import Channel
@@ -361,6 +361,23 @@ def test_a_topic_that_was_deleted_is_named_to_who_writes(kafka: Cluster) -> None
         return False
 
     wait_until(refused, "an error that names the topic")
+
+
+def test_topics_that_nobody_has_made_yet_are_told_from_brokers_that_are_away(
+    kafka: Cluster,
+) -> None:
+    """Fails when a job takes the one for the other: nothing is paused on topics that are not there,
+    and nothing waits on them."""
+    channel = opened(kafka, **QUICK)
+    for asked in (lambda: channel.notes("heads"), lambda: channel.stream_epochs(STREAM)):
+        with pytest.raises(NoTopicsError, match="The topics are not there"):
+            asked()
+    assert not channel.is_begun()
+    [port] = free_ports(1)
+    away = KafkaChannel(f"kafka://127.0.0.1:{port}/{uuid.uuid4().hex}", QUICK)
+    with pytest.raises(ChannelError) as error:
+        away.notes("heads")
+    assert not isinstance(error.value, NoTopicsError)
 
 
 def test_what_is_trimmed_is_deleted_at_the_broker(kafka: Cluster) -> None:
