@@ -882,7 +882,10 @@ class Publisher:
         before = self._published
         if (
             self._may_be_at_end(planned.last_version)
-            or any(commit.table_operation is not None for commit in planned.commits)
+            or any(
+                commit.table_operation is not None and not commit.stays_here
+                for commit in planned.commits
+            )
             or (before is not None and fingerprint(before.schema) != fingerprint(planned.schema))
             or planned.last_version < self._quiet.end.version
             or planned.last_version - planned.first_version + 1 >= QUIET_COMMITS
