@@ -1,7 +1,8 @@
 """``python -m bench.counted FILE send …``: runs ``spark-wan send …`` and counts its requests.
 
 While it runs, FILE has the number of requests to object stores (directories count too) and of looks
-at the files of tables' logs so far, as JSON, renewed every half second.
+at the files of tables' logs so far, as JSON, renewed every half second. Requests are counted by
+kind, and by kind and the first part of the path, as ``put heartbeats``.
 """
 
 from __future__ import annotations
@@ -23,6 +24,12 @@ REQUESTS = ("delete", "get", "head", "list", "put")
 INTERVAL = 0.5
 
 
+def folder(_: object, path: Any = None, *more: object, prefix: str | None = None, **__: Any) -> str:
+    """Return the first part of the path of a request to a store, or of the first of its paths."""
+    first = path if isinstance(path, str) else next(iter(path or ()), prefix or "")
+    return str(first).partition("/")[0]
+
+
 def count(into: Path) -> None:
     """Count calls of obstore and of :meth:`LogFiles.look`, and keep writing the numbers."""
     counts: Counter[str] = Counter()
@@ -32,6 +39,8 @@ def count(into: Path) -> None:
         def run(*args: Any, **options: Any) -> Any:
             with lock:
                 counts[name] += 1
+                if name in REQUESTS:
+                    counts[f"{name} {folder(*args, **options)}"] += 1
             return call(*args, **options)
 
         return run

@@ -4,11 +4,11 @@ of them arrives.
 A sender and a receiver, each a process of its own, with all tables on one channel in a directory.
 When they start, one table has a change: it measures the time until that has arrived, and until all
 tables have been looked at. Once nothing has happened for some minutes, it counts for a minute:
-requests to the channel and to the sender's state, looks at the files of tables' logs, CPU time,
-threads and memory of both processes with their JVMs. Then it commits a row to one table after
-another, and measures the time until the target has a commit. The figures go to
-``bench/results/idle.json``; those of the ledger's growth, in the same file, are measured by
-:mod:`bench.ledger_growth`.
+requests to the channel and to the sender's state, also those for heartbeats and for what operators
+want, commits and manifests, looks at the files of tables' logs, CPU time, threads and memory of
+both processes with their JVMs. Then it commits a row to one table after another, and measures the
+time until the target has a commit. The figures go to ``bench/results/idle.json``; those of the
+ledger's growth, in the same file, are measured by :mod:`bench.ledger_growth`.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def measure(number: int, place: Path) -> dict[str, Any]:
         figures = {
             "change_before_start_s": round(arrived, 1),
             "settled_s": round(settled, 1),
-            **_quiet_minute(sender, receiver),
+            **_quiet_minute(sender, receiver, place),
         }
         seconds = [_change(tables, n) for n in range(CHANGES)]
         figures["change_s"] = round(statistics.median(seconds[2:]), 2)  # two to warm up
@@ -77,8 +77,8 @@ def measure(number: int, place: Path) -> dict[str, Any]:
             process.stop()
 
 
-def _quiet_minute(sender: Process, receiver: Process) -> dict[str, Any]:
-    both = (sender, receiver)
+def _quiet_minute(sender: Process, receiver: Process, place: Path) -> dict[str, Any]:
+    both, written = (sender, receiver), _commits(place)
     counts, cpu = [each.counts for each in both], [each.cpu_seconds() for each in both]
     began = time.monotonic()
     time.sleep(MINUTE)
@@ -86,22 +86,33 @@ def _quiet_minute(sender: Process, receiver: Process) -> dict[str, Any]:
     later = [each.counts for each in both]
     per_minute = MINUTE / passed
 
-    def counted(*names: str) -> int:
+    def counted(*names: str, by: tuple[Process, ...] = both) -> int:
         total = sum(
             after.get(name, 0) - before.get(name, 0)
-            for before, after in zip(counts, later, strict=True)
+            for process, before, after in zip(both, counts, later, strict=True)
             for name in names
+            if process in by
         )
         return round(total * per_minute)
 
     busy = sum(each.cpu_seconds() - before for each, before in zip(both, cpu, strict=True))
     return {
         "requests_per_minute": counted(*REQUESTS),
+        "heartbeat_requests_per_minute": counted(*(f"{name} heartbeats" for name in REQUESTS)),
+        # Only receivers list the heads for news.
+        "control_requests_per_minute": counted("list heads", by=(sender,)),
+        "control_log_requests_per_minute": counted(*(f"{name} control" for name in REQUESTS)),
+        "commits_per_minute": len(_commits(place) - written),
         "looks_per_minute": counted("looks"),
         "busy_cores": round(busy / passed, 3),
         "threads": sum(each.status("Threads") for each in both),
         "rss_mib": sum(each.status("VmRSS") for each in both) // 1024,
     }
+
+
+def _commits(place: Path) -> set[Path]:
+    """Return the commits of all Delta tables below a folder, and the manifests of its channel."""
+    return {*place.rglob("_delta_log/*.json"), *place.glob("channel/log/*/*.json")}
 
 
 def _change(tables: ManyTables, n: int) -> float:

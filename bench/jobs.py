@@ -195,28 +195,11 @@ class Process:
 
     def family(self) -> list[int]:
         """Return the IDs of the process and its descendants."""
-        parents = {}
-        for stat in Path("/proc").glob("[0-9]*/stat"):
-            try:
-                fields = stat.read_text().rpartition(")")[2].split()
-                parents[int(stat.parent.name)] = int(fields[1])
-            except OSError:
-                continue
-        family = {self.process.pid}
-        while more := {pid for pid, parent in parents.items() if parent in family} - family:
-            family |= more
-        return sorted(family)
+        return family(self.process.pid)
 
     def cpu_seconds(self) -> float:
         """Return the CPU time of the family so far."""
-        ticks = 0
-        for pid in self.family():
-            try:
-                fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-            except OSError:
-                continue
-            ticks += int(fields[11]) + int(fields[12])
-        return ticks / os.sysconf("SC_CLK_TCK")
+        return cpu_seconds(self.process.pid)
 
     def status(self, name: str) -> int:
         """Return the sum over the family of a number in ``/proc/<pid>/status``."""
@@ -232,6 +215,33 @@ class Process:
     def stop(self) -> None:
         self.process.terminate()
         self.process.wait(60)
+
+
+def family(process: int) -> list[int]:
+    """Return the IDs of a process and its descendants."""
+    parents = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = stat.read_text().rpartition(")")[2].split()
+            parents[int(stat.parent.name)] = int(fields[1])
+        except OSError:
+            continue
+    found = {process}
+    while more := {pid for pid, parent in parents.items() if parent in found} - found:
+        found |= more
+    return sorted(found)
+
+
+def cpu_seconds(process: int) -> float:
+    """Return the CPU time of a process and its descendants so far."""
+    ticks = 0
+    for pid in family(process):
+        try:
+            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        ticks += int(fields[11]) + int(fields[12])
+    return ticks / os.sysconf("SC_CLK_TCK")
 
 
 def wait_for(condition: Callable[[], object], seconds: float, what: str) -> None:

@@ -101,6 +101,8 @@ def _measured(spark: Any, place: Path, rows: int, files: int, vectors: bool) -> 
 class SmallApply:
     """Two copies of a table, and a method per way to write rows to one of them."""
 
+    target_types = TYPES
+
     def __init__(self, spark: Any, place: Path, vectors: bool) -> None:
         self.spark, self.place, self.vectors = spark, place, vectors
         self.source, self.target = str(place / "source"), str(place / "small_apply")
@@ -149,12 +151,13 @@ class SmallApply:
 
     def make_tables(self, rows: int, files: int) -> None:
         """Create an empty source, and two equal targets."""
-        for path, feature in (
-            (self.source, "delta.enableChangeDataFeed = true"),
-            (self.target, f"delta.enableDeletionVectors = {str(self.vectors).lower()}"),
+        vectors = f"delta.enableDeletionVectors = {str(self.vectors).lower()}"
+        for path, types, feature in (
+            (self.source, TYPES, "delta.enableChangeDataFeed = true"),
+            (self.target, self.target_types, vectors),
         ):
             self.spark.sql(
-                f"CREATE TABLE {reference(path)} ({TYPES}) USING DELTA TBLPROPERTIES ({feature})"
+                f"CREATE TABLE {reference(path)} ({types}) USING DELTA TBLPROPERTIES ({feature})"
             )
         content = self.spark.range(0, rows, 1, files)
         content = content.selectExpr("id AS order_id", *(v.format(change=0) for v in _VALUES))
