@@ -3054,21 +3054,21 @@ GUARDS = {
 
     [refused, told first]
     unit/apply/test_applier.py::test_the_sender_is_told_of_dead_letters_before_the_ack_counts_them
-    TableApplier._ack
-    - ack.dead_letters > (before.dead_letters if before is not None else 0)
+    TableApplier._tell
+    - count > before
     + False
 
     [refused, told once]
     unit/apply/test_applier.py::test_the_sender_is_told_of_dead_letters_before_the_ack_counts_them
-    TableApplier._ack
-    - ack.dead_letters > (before.dead_letters if before is not None else 0)
-    + ack.dead_letters > 0
+    TableApplier._tell
+    - count > before
+    + count > 0
 
     [refused, told after the ack was lost]
     unit/apply/test_applier.py::test_the_sender_is_told_of_dead_letters_before_the_ack_counts_them
     TableApplier._ack
-    - ack.dead_letters > (before.dead_letters if before is not None else 0)
-    + before is not None and ack.dead_letters > before.dead_letters
+    - before.dead_letters if before is not None else 0
+    + before.dead_letters if before is not None else ack.dead_letters
 
     [refused, bounded]
     unit/wire/test_refused_record.py::test_a_record_has_as_many_of_the_newest_as_fit
@@ -3135,6 +3135,24 @@ GUARDS = {
     open_of
     - each.handled is None
     + True
+
+    [letters, behind a copy]
+    unit/apply/test_applier.py::test_the_sender_of_an_idle_stream_is_told_of_a_copy
+    TableApplier._tell
+    - self.ledger.copied != self._told_copy
+    + False
+
+    [letters, of an idle stream]
+    unit/apply/test_applier.py::test_the_sender_of_an_idle_stream_is_told_of_a_copy
+    TableApplier.copy_taken
+    - self._answer.report_dead_letters(count)
+    + pass
+
+    [letters, who is told of a copy]
+    integration/test_refused_events.py::test_b36_the_sender_knows_what_a_copy_has_changed
+    InboundTable._tell_of_copy
+    - stream.applier.copy_taken()
+    + pass
 
     [letters, of copies]
     unit/apply/test_applier.py::test_the_ack_counts_dead_letters_of_copies

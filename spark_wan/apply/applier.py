@@ -141,14 +141,18 @@ class TableApplier:
     """The sites that write the table, by the topology; None: any site."""
     synchronizer: Synchronizer | None = None
     """Asks for a copy when the site needs one; None: people do."""
-    tell_refused: Callable[[], bool] = lambda: True
-    """Tells the sender which events could not be applied, and returns whether it did. Called when
-    there are more of them, before the ack that counts them, and with the next ack if it did not."""
+    tell_refused: Callable[[bool], bool] = lambda at_once: True
+    """Tells the sender which events could not be applied, and returns whether it did: not if it has
+    just done so, unless it is to do so at once. Called when there are more of them, before the ack
+    that counts them, when a copy was taken, and with the next ack if it did not."""
     _answer: SiteAck = field(init=False)
     _inbound: InboundLog = field(init=False)
     _recorder: Recorder = field(init=False)
     _passed: FrameError | None = None
     """In this round: the error of a frame that turned out to be valid."""
+    _told_copy: int = 0
+    """The apply of the newest copy of the table when the sender was told last; 0: there was none,
+    or it was not told here."""
     _untold: bool = False
     """The sender is to be told which events could not be applied."""
     _is_read: bool = False
@@ -431,9 +435,27 @@ class TableApplier:
             working=working,
             needs=need,
         )
-        if self._untold or ack.dead_letters > (before.dead_letters if before is not None else 0):
-            self._untold = not self.tell_refused()
+        self._tell(ack.dead_letters, before.dead_letters if before is not None else 0)
         self._answer.report_applied(ack, before)
+
+    def copy_taken(self) -> None:
+        """Tell the sender of the stream, which may be idle, that a copy of the table was taken: it
+        supersedes dead letters, and may have rows that were refused. Raises ChannelError."""
+        before = self._answer.known
+        if before is not None:
+            count = self._dead_letters(before)
+            self._tell(count, before.dead_letters)
+            self._answer.report_dead_letters(count)
+
+    def _tell(self, count: int, before: int) -> None:
+        """Tell the sender what could not be applied, if that is not what it knows. ``count``: how
+        many events that are now, and were ``before``."""
+        if not self.ledger.dead_letters:
+            return  # there are none, or the ledger has not been read
+        is_copied = self.ledger.copied != self._told_copy
+        if self._untold or is_copied or count > before:
+            self._untold = not self.tell_refused(is_copied)
+        self._told_copy = self.ledger.copied
 
     def _dead_letters(self, before: Ack | None) -> int:
         """Return how many events of the stream became dead letters here. So did rows of copies of

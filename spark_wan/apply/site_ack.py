@@ -48,6 +48,14 @@ class SiteAck:
         """The ack that is in the channel, as far as is known here."""
         return self._known
 
+    def report_dead_letters(self, count: int) -> None:
+        """Take it that so many events are dead letters by now. Before the apply has reported,
+        nothing is written."""
+        with self._lock:
+            if self._applied is not None:
+                self._applied = replace(self._applied, dead_letters=count)
+            self._write()
+
     def report_forwarded(self, outbound: str, held: str | None, passes: bool = False) -> None:
         """Note that the forwarder of an outbound stream has moved on, or why it is ``held``, and
         whether that may pass. Before the apply has reported, nothing is written."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-import threading
+import socket
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -17,6 +17,7 @@ from spark_wan.status.watch import Watch
 from spark_wan.topology.parsing import load_topology
 from spark_wan.units import parse_bytes, parse_seconds
 
+_ENDS = signal.SIGINT, signal.SIGTERM
 _DEFAULT = Limits()
 
 
@@ -77,11 +78,22 @@ def check(
     warning, 2 critical, 3 it cannot be told. Needs no Spark."""
     if every is not None and memory is not None:
         raise typer.BadParameter("--every keeps no counters in a file", param_hint="--memory")
+    if dead_letters and every is None and memory is None:
+        raise typer.BadParameter("needs --memory or --every", param_hint="--dead-letters")
     limits = Limits(behind, queue, history, paused, dead_letters)
     code = 3  # of errors, too: a probe must not take them for a warning
     with reporting_errors(output, code) as out:
         if every is not None:
-            _watch(Watch(load_topology(config), out.alert, site=site, limits=limits, every=every))
+            _watch(
+                Watch(
+                    load_topology(config),
+                    out.alert,
+                    site=site,
+                    limits=limits,
+                    every=every,
+                    logs=False,
+                )
+            )
             return
         found = find(load_topology(config), site, limits, memory)
         out.checked(found)
@@ -92,11 +104,16 @@ def check(
 
 def _watch(watch: Watch) -> None:
     """Print what changes until SIGINT or SIGTERM."""
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        with watch.start():
-            threading.Event().wait()
-    except KeyboardInterrupt:
-        return
-    finally:
-        signal.signal(signal.SIGTERM, before)
+    ends, told = socket.socketpair()
+    with ends, told, watch.start():
+        told.setblocking(False)
+        # Wakes this thread whichever thread gets the signal, and raises nothing in the middle of
+        # something.
+        fd = signal.set_wakeup_fd(told.fileno())
+        before = {each: signal.signal(each, lambda *_: None) for each in _ENDS}
+        try:
+            ends.recv(1)
+        finally:
+            for each, handler in before.items():
+                signal.signal(each, handler)
+            signal.set_wakeup_fd(fd)

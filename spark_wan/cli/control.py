@@ -162,7 +162,7 @@ def clean(
                 yes,
                 f"Drop {events:,} events that wait?{places}\nEach of these sites gets a copy of "
                 "the table as it is then, if its `sync` and `auto_init` let it; until it has it, "
-                "it takes nothing. The changes between are lost.",
+                "it takes nothing. Those events are not sent to it; the copy has what they did.",
             )
         out.controlled(verbs.clean(topology, site, **which, remote=remote, shown=found))
 

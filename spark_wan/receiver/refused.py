@@ -43,10 +43,12 @@ class RefusedReporter:
     """Milliseconds since 1970 UTC."""
     _told_at: int | None = None
 
-    def __call__(self) -> bool:
-        """Write the record, by the ledger, unless that was just done. Returns whether it did."""
+    def __call__(self, at_once: bool = False) -> bool:
+        """Write the record, by the ledger, unless that was just done and it need not be done at
+        once. Returns whether it did."""
         now = self.clock()
-        if self._told_at is not None and 0 <= now - self._told_at < TOLD_INTERVAL:
+        is_soon = self._told_at is not None and 0 <= now - self._told_at < TOLD_INTERVAL
+        if is_soon and not at_once:
             return False
         self._told_at = now
         try:

@@ -229,11 +229,13 @@ class InboundStream:
             self._say_released(status)
             status.held = None
         if result.epochs:
+            refused = f", {result.dead_letters} dead letters" if result.dead_letters else ""
             log.info(
-                "%s: applied through epoch %d (%d events)",
+                "%s: applied through epoch %d (%d events%s)",
                 self.name,
                 result.applied,
                 result.events,
+                refused,
                 event="applied",
                 stream=self.name,
                 table=self.table,

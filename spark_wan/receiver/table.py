@@ -253,6 +253,8 @@ class InboundTable(Activity):
                 asks = self.synchronizer
                 if result.awaits_copy and (asks is None or asks.serves(stream.name)):
                     self._awaited[stream.name] = applier
+            if result.epochs and isinstance(applier, CopyTaker):
+                self._tell_of_copy()
             if result.epochs:
                 # Held streams of this table may have waited for what was applied.
                 for other in self._streams.values():
@@ -266,6 +268,16 @@ class InboundTable(Activity):
             if stream.paused:
                 stream.leave(listing)
                 return
+
+    def _tell_of_copy(self) -> None:
+        """Have the senders of the table's streams know that a copy was taken. The next round of a
+        stream tries again."""
+        for stream in self._streams.values():
+            if isinstance(stream.applier, TableApplier):
+                try:
+                    stream.applier.copy_taken()
+                except WanError as error:
+                    log.debug("%s: not told of the copy: %s", stream.name, error)
 
     def _round(
         self, stream: InboundStream, applier: TableApplier | CopyTaker, epochs: Sequence[int]

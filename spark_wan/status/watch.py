@@ -84,8 +84,8 @@ def watch(
 class Watch:
     """A watch of a topology's streams: see :func:`watch`, which starts one.
 
-    Each alert is also logged: ``problem-found``, as an error if it is critical and else as a
-    warning, and ``problem-over``.
+    Each alert is also logged, unless that is turned off: ``problem-found``, as an error if it is
+    critical and else as a warning, and ``problem-over``.
     """
 
     def __init__(
@@ -96,10 +96,12 @@ class Watch:
         site: str | None = None,
         limits: Limits | None = None,
         every: float = INTERVAL,
+        logs: bool = True,
     ) -> None:
+        """``logs``: whether each alert is logged, too."""
         if not every > 0:
             raise OptionError(f"watch: every is {every}; give more than 0 seconds.")
-        self.every = every
+        self.every, self._logs = every, logs
         self._site = site
         self._on_alert = on_alert
         self._checker = Checker(topology, site, limits)
@@ -173,7 +175,8 @@ class Watch:
         for alert in alerts:
             if self._stopped.is_set():
                 return
-            _log(alert)
+            if self._logs:
+                _log(alert)
             self._tell(alert)
 
     def _tell(self, alert: Alert) -> None:

@@ -7,11 +7,15 @@ from typing import Any
 
 import pytest
 from sites import NEWARK, SEATTLE, Sites
+from waiting import until
 
+import spark_wan
+from spark_wan.channels.registry import open_channel
 from spark_wan.errors import ChannelError, OptionError
 from spark_wan.log import notes
+from spark_wan.log.stream_log import StreamLog
 from spark_wan.status.reports import read_status
-from spark_wan.sync.letters import Chosen, Reported, discard, letters, reported
+from spark_wan.sync.letters import Chosen, Reported, discard, letters, replay, reported
 
 ORDERS = "newark.east.orders"
 
@@ -82,3 +86,43 @@ def test_b36_the_sender_can_name_each_event_that_failed(
     refuse(spark, wan, 10)
     keys = [each.letter.key for each in told_by(wan).letters]
     assert keys == ['{"id":10}', '{"id":9}', '{"id":8}']
+
+
+def test_b36_the_sender_knows_what_a_copy_has_changed(spark: Any, wan: Sites) -> None:
+    """Though nothing follows it: letters that it supersedes are not open any more, and rows that
+    the table refuses again are. Fails when a row is missing, and status, check and the sender know
+    nothing of it."""
+    refuse(spark, wan)
+    table = f"delta.`{wan.path('orders', SEATTLE)}`"
+    spark.sql(f"ALTER TABLE {table} ADD CONSTRAINT positive CHECK (amount >= 0)")
+    refuse(spark, wan, 7)
+    receiver = spark_wan.Receiver(spark, wan.topology, SEATTLE, senders=["east"]).start()
+    try:
+        until(lambda: link(wan).answered_at_ms is not None)
+        for statement, counts in (
+            ("SET TBLPROPERTIES ('user.cause' = 'not mended')", (2, 1)),
+            ("DROP CONSTRAINT positive", (2, 0)),
+        ):
+            spark.sql(f"ALTER TABLE {table} {statement}")
+            replay(wan.topology, SEATTLE, letters(wan.topology, SEATTLE))
+            assert link(wan).open_dead_letters == 0
+            wan.send(spark, tables=["orders"])
+            until(lambda: not requests(wan))
+            until(lambda counts=counts: known(wan) == counts)
+            assert [each.letter.key for each in told_by(wan).letters] == ['{"id":7}'] * counts[1]
+    finally:
+        receiver.stop()
+    assert letters(wan.topology, SEATTLE) == []
+    assert (-1.0, 7, "pear") in wan.rows("orders")
+
+
+def known(wan: Sites) -> tuple[int, int | None]:
+    return link(wan).dead_letters, link(wan).open_dead_letters
+
+
+def requests(wan: Sites) -> list[str]:
+    """The copies of orders that are asked for, and not there yet."""
+    copies = f"{ORDERS}~copy~{SEATTLE}"
+    channel = open_channel(wan.topology.sender("east").channel)
+    ack = StreamLog(channel, copies).ack(SEATTLE)
+    return [ack.wanted.request] if ack is not None and ack.wanted is not None else []
