@@ -32,7 +32,7 @@ from waiting import DEADLINE, wait_until
 
 TRIES = 10
 """How often a test looks for a fault that hits the right moment."""
-ROWS = 16_000
+ROWS = 60_000
 """Rows of a large commit: more than the driver decodes by itself."""
 FRAME = 40
 """Rows of a frame: writing those of a large commit takes a while."""
