@@ -33,7 +33,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import shutil
 import statistics
 import time
 from collections.abc import Callable, Mapping
@@ -44,7 +43,7 @@ import pyarrow as pa
 
 from bench import idle
 from bench.end_to_end import TYPES
-from bench.figures import chosen, parser, record, show
+from bench.figures import chosen, parser, record, record_each, show
 from bench.jobs import NEWARK, SEATTLE, ManyTables, Process, cpu_seconds, wait_for
 from bench.small_apply import SmallApply
 from spark_wan.channels.registry import open_channel
@@ -252,16 +251,13 @@ def main() -> None:
     made.add_argument("--warm-up", type=int, default=2)
     made.add_argument("--quiet", type=float, default=QUIET, help="seconds before a drain")
     options, names = chosen(made, FIGURES)
-    found: dict[str, Any] = {}
-    for name in names:
-        place = SCRATCH / name
-        shutil.rmtree(place, ignore_errors=True)
-        place.mkdir(parents=True)
+
+    def run(name: str, place: Path) -> dict[str, Any]:
         measured = FIGURES[name](place, options)
         print(json.dumps(measured), flush=True)
-        found = record(options.output, measured)
-        shutil.rmtree(place)
-    show(found)
+        return measured
+
+    show(record_each(names, SCRATCH, options.output, run))
 
 
 if __name__ == "__main__":

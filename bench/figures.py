@@ -9,7 +9,7 @@ import json
 import os
 import platform
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +53,24 @@ def show(found: Mapping[str, Any]) -> None:
     print("\n" + "\n".join(f"{name:40} {value}" for name, value in found.items()))
 
 
+def record_each(
+    names: Sequence[str],
+    scratch: Path,
+    results: Path,
+    run: Callable[[str, Path], dict[str, Any]],
+) -> dict[str, Any]:
+    """Record what ``run`` returns for each name and an empty folder below ``scratch``, which is
+    removed then; returns all of the file."""
+    found: dict[str, Any] = {}
+    for name in names:
+        place = scratch / name
+        shutil.rmtree(place, ignore_errors=True)
+        place.mkdir(parents=True)
+        found = record(results, run(name, place))
+        shutil.rmtree(place)
+    return found
+
+
 def measure(
     program: str,
     description: str | None,
@@ -65,11 +83,11 @@ def measure(
     options, names = chosen(parser(program, description, figures, results), figures)
     shutil.rmtree(scratch, ignore_errors=True)
     spark = local_session("bench", **{"spark.master": "local[2]", "spark.driver.memory": "4g"})
-    found: dict[str, Any] = {}
-    for name in names:
-        place = scratch / name
-        place.mkdir(parents=True)
-        found = record(options.output, figures[name](spark, place))
+
+    def run(name: str, place: Path) -> dict[str, Any]:
+        return figures[name](spark, place)
+
+    found = record_each(names, scratch, options.output, run)
     spark.stop()
     shutil.rmtree(scratch, ignore_errors=True)
     show(found)

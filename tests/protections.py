@@ -2569,7 +2569,7 @@ GUARDS = {
     [copy, behind an operation without events]
     unit/sender/test_publish.py::test_a_table_operation_without_events_is_recorded_at_once
     Publisher._worth_recording
-    - commit.table_operation is not None and (not commit.stays_here)
+    - commit.operation_to_send is not None
     + False
 
     [clean, an older question]
@@ -4469,7 +4469,7 @@ GUARDS = {
     [resync, an undecided operation]
     test_a_lost_history_does_not_empty_the_sites[a TRUNCATE]
     Publisher._doubt
-    - commit.table_operation is not None and (not commit.stays_here) and (action == 'hold')
+    - commit.operation_to_send is not None and action == 'hold'
     + False
 
     [resync, far behind]
@@ -4707,7 +4707,7 @@ GUARDS = {
     [not sent, impossible]
     unit/wire/test_records.py::test_a_senders_record_of_what_was_not_sent_is_read_and_written
     SenderRecord._is_valid
-    - min(astuple(self.not_sent)) >= 0
+    - self.not_sent.is_valid
     + True
 
     [not sent, in the status]
@@ -4806,7 +4806,7 @@ GUARDS = {
     [not applied, impossible]
     unit/wire/test_records.py::test_a_receivers_record_of_what_was_not_applied_is_read_and_written
     ReceiverRecord._is_valid
-    - min(astuple(self.not_applied)) >= 0
+    - self.not_applied.is_valid
     + True
     """,
     "unit/sender/test_record.py": """

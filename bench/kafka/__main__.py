@@ -6,12 +6,11 @@ of functions that did not run stay as they are. Kafka's jars are downloaded once
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from bench.figures import chosen, parser, record, show
+from bench.figures import chosen, parser, record_each, show
 from bench.kafka.end_to_end import end_to_end
 from bench.kafka.freshness import freshness
 from bench.kafka.wide_area import wide_area
@@ -32,13 +31,11 @@ def main() -> None:
     made = parser("python -m bench.kafka", __doc__, FIGURES, RESULTS)
     made.add_argument("--rounds", type=int, default=5, help="measured rounds")
     options, names = chosen(made, FIGURES)
-    found: dict[str, Any] = {}
-    for name in names:
-        shutil.rmtree(place := SCRATCH / name, ignore_errors=True)
-        place.mkdir(parents=True)
-        found = record(options.output, FIGURES[name](place, options.rounds))
-        shutil.rmtree(place)
-    show(found)
+
+    def run(name: str, place: Path) -> dict[str, Any]:
+        return FIGURES[name](place, options.rounds)
+
+    show(record_each(names, SCRATCH, options.output, run))
 
 
 if __name__ == "__main__":

@@ -67,6 +67,7 @@ from spark_wan.errors import (
     SchemaError,
     SourceError,
 )
+from spark_wan.events.dead_letters import beyond_maximum
 from spark_wan.log.frames import BatchLimits
 from spark_wan.runtime.progress import under_way
 from spark_wan.wire.frame import FrameHeader
@@ -490,12 +491,8 @@ class DeltaSource:
         if len(report.dead_letters) > limit:
             report.too_many = str(report.dead_letters[0])
         if report.too_many:
-            if limit:
-                found, why = f"more than {limit} rows", "That is no accident"
-                way_out = "raise the table's `max_dead_letters`"
-            else:
-                found, why = "some rows", "The table's `on_failure` is retry"
-                way_out = "set it to dead_letter"
+            found = f"more than {limit} rows" if limit else "some rows"
+            why, way_out = beyond_maximum(limit, "That is no accident")
             raise SourceError(
                 f"{table}: {found} of one epoch have no usable key {keys} or are too large (for "
                 f"example: {report.too_many}). {why}; the stream is held. If they are too large, "

@@ -833,7 +833,8 @@ def _letter_fields(each: Letter) -> dict[str, Any]:
         "at_ms": letter.at,
         "handled": None
         if done is None
-        else {"what": done.what, "by": done.by, "at_ms": done.at, "why": done.why},
+        # Of what is superseded nobody has noted when.
+        else {"what": done.what, "by": done.by, "at_ms": done.at or None, "why": done.why},
     }
 
 

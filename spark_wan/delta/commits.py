@@ -232,6 +232,12 @@ class Commit:
                 return "DELETE without a condition"
         return None
 
+    @property
+    def operation_to_send(self) -> str | None:
+        """The same, if other sites are to have it, too; None: also if the commit stays here."""
+        operation = self.table_operation
+        return None if operation is None or self.stays_here else operation
+
 
 def _is_within(path: str, outer: str) -> bool:
     return path == outer or path.startswith(f"{outer}.")

@@ -22,6 +22,14 @@ ID_EXPIRED = "older than the event IDs that are kept: cannot be told from a repl
 """Causes that lie in the event ID, whatever the row is."""
 
 
+def beyond_maximum(most: int, accident: str) -> tuple[str, str]:
+    """Return why more than ``most`` dead letters hold a stream, and what to do to have them.
+    ``accident``: the reason where a table may have some."""
+    if most:
+        return accident, "raise the table's `max_dead_letters`"
+    return "The table's `on_failure` is retry", "set it to dead_letter"
+
+
 @dataclass
 class EventIds:
     """The IDs of a table's captured events, in batches. Sees all equal rows of a commit."""

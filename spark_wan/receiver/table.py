@@ -253,9 +253,9 @@ class InboundTable(Activity):
                 asks = self.synchronizer
                 if result.awaits_copy and (asks is None or asks.serves(stream.name)):
                     self._awaited[stream.name] = applier
-            if result.epochs and isinstance(applier, CopyTaker):
-                self._tell_of_copy()
             if result.epochs:
+                if isinstance(applier, CopyTaker):
+                    self._tell_of_copy()
                 # Held streams of this table may have waited for what was applied.
                 for other in self._streams.values():
                     other.retry_now()

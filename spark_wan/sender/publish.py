@@ -502,14 +502,15 @@ class Publisher:
         yield QUIET_PLANNED if planned is None else self._step_of(planned)
         self._writer.check_acks(end)
         began = self.clock()
-        if planned is not None and not planned.quiet:
-            self.read_retention()
         manifest = None if planned is None else self._write(end.last, table_id, planned)
         if ends:
             manifest = self._ending_after(end)
         elif manifest is None and end.last is not None and new_sites:
             manifest = self._writer.without_rows(end.last, self.settings, control=self.control)
-        return None if manifest is None else (yield from self._add(end, manifest, began))
+        added = None if manifest is None else (yield from self._add(end, manifest, began))
+        if planned is not None and not planned.quiet:
+            self.read_retention()  # a look at the table, for which the epoch need not wait
+        return added
 
     def _to_clean(self, last: Manifest, wanted: WantedEnd) -> Mapping[str, int]:
         """Return the sites without which an operator wants the stream to go on, with the epoch
@@ -635,8 +636,8 @@ class Publisher:
         """Return why copies in place of a lost history may do harm; None: they do none."""
         for commit in commits_after(self.source, published):
             action = decided.operations.get(commit.version, self.settings.on_table_operation)
-            if commit.table_operation is not None and not commit.stays_here and action == "hold":
-                return f"Version {commit.version} is a {commit.table_operation}. "
+            if commit.operation_to_send is not None and action == "hold":
+                return f"Version {commit.version} is a {commit.operation_to_send}. "
         if self.source.is_empty_at(self.source.newest().version):
             return "The table is empty now. "
         return None
@@ -882,10 +883,7 @@ class Publisher:
         before = self._published
         if (
             self._may_be_at_end(planned.last_version)
-            or any(
-                commit.table_operation is not None and not commit.stays_here
-                for commit in planned.commits
-            )
+            or any(commit.operation_to_send is not None for commit in planned.commits)
             or (before is not None and fingerprint(before.schema) != fingerprint(planned.schema))
             or planned.last_version < self._quiet.end.version
             or planned.last_version - planned.first_version + 1 >= QUIET_COMMITS

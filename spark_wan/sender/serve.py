@@ -228,10 +228,10 @@ class PublishedTable:
         """Check that no commit that is not published yet changes the whole table: the sender may
         hold it, so that no accident empties every site."""
         for commit in commits_after(self.source, published):
-            if commit.table_operation is not None and not commit.stays_here:
+            if commit.operation_to_send is not None:
                 raise SourceUnreadableError(
                     f"{self.settings.table}: no copy is served yet: version {commit.version} is a "
-                    f"{commit.table_operation}, which is not published. The request waits until "
+                    f"{commit.operation_to_send}, which is not published. The request waits until "
                     "then."
                 )
 

@@ -229,7 +229,7 @@ def _row_of(letter: DeadLetter) -> tuple[str, str] | None:
 
 
 def _superseded(letter: DeadLetter, why: str) -> Handled:
-    return Handled(SUPERSEDED, "", letter.at or 0, why, (key_of(letter),))
+    return Handled(SUPERSEDED, "", 0, why, (key_of(letter),))
 
 
 def _done_about(letter: DeadLetter, done: Mapping[LetterKey, Handled]) -> Handled | None:

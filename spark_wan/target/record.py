@@ -19,7 +19,7 @@ from spark_wan.delta.dataframes import map_in_arrow, select_columns
 from spark_wan.delta.schema import portable_schema
 from spark_wan.errors import DeadLettersError
 from spark_wan.events.arrow_types import arrow_ready, as_type
-from spark_wan.events.dead_letters import EventIds, row_payloads
+from spark_wan.events.dead_letters import EventIds, beyond_maximum, row_payloads
 from spark_wan.events.operations import ID, OP, VERSION, Operation
 from spark_wan.ledger.applied_ids import AppliedEventIds
 from spark_wan.ledger.interfaces import TargetName
@@ -66,10 +66,7 @@ def _too_many(
     [(cause, of_cause)] = causes.collect()
     [(key,)] = dead.where(F.col(CAUSE) == cause).select(rows.key_json()).limit(1).collect()
     example = f", for example of key {key}" if rows.keys else ""
-    if most:
-        why, way_out = "So many are no accident", "raise the table's `max_dead_letters`"
-    else:
-        why, way_out = "The table's `on_failure` is retry", "set it to dead_letter"
+    why, way_out = beyond_maximum(most, "So many are no accident")
     return DeadLettersError(
         f"{name.table}: {count} rows of one epoch cannot be applied at site {name.site}, "
         f"{of_cause} of them for this cause: {cause}{example}. {why}: nothing of the epoch is "

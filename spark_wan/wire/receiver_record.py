@@ -34,13 +34,13 @@ lists them (:mod:`spark_wan.wire.records`).
 
 from __future__ import annotations
 
-from dataclasses import asdict, astuple, dataclass
+from dataclasses import asdict, dataclass
 
-from spark_wan.wire.records import LongWork, is_time, read_record, write_record
+from spark_wan.wire.records import Counts, LongWork, is_time, read_record, write_record
 
 
 @dataclass(frozen=True)
-class NotApplied:
+class NotApplied(Counts):
     """What a receiver has not applied, by reason, beside duplicates and dead letters. All are 0
     where the record does not have them."""
 
@@ -53,10 +53,6 @@ class NotApplied:
     """Events of applies of which it is not known how many were superseded or covered."""
     elsewhere: int = 0
     """Epochs that are not for this site."""
-
-    def __add__(self, other: NotApplied) -> NotApplied:
-        pairs = zip(astuple(self), astuple(other), strict=True)
-        return NotApplied(*(one + another for one, another in pairs))
 
 
 @dataclass(frozen=True)
@@ -93,7 +89,7 @@ class ReceiverRecord:
         counted = (self.epochs, self.events, self.duplicates, self.dead_letters)
         return (
             min(*counted, self.local_commits, self.next_within) >= 0
-            and min(astuple(self.not_applied)) >= 0
+            and self.not_applied.is_valid
             and all(map(is_time, (self.began, self.written, self.stopped)))
             and (self.work is None or self.work.is_valid)
         )

@@ -25,7 +25,7 @@ from __future__ import annotations
 import collections.abc
 import json
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import MISSING, Field, asdict, dataclass, fields, is_dataclass
+from dataclasses import MISSING, Field, asdict, astuple, dataclass, fields, is_dataclass
 from functools import cache, partial
 from types import NoneType
 from typing import Any, TypeVar, cast, get_args, get_origin, get_type_hints
@@ -33,6 +33,7 @@ from typing import Any, TypeVar, cast, get_args, get_origin, get_type_hints
 from spark_wan.errors import NewerRecordError
 
 T = TypeVar("T")
+C = TypeVar("C", bound="Counts")
 
 VERSION = 2
 
@@ -91,6 +92,20 @@ class TableClock:
     """The highest stamp so far."""
     time: int
     """The time of the commit, behind that of the commit before it."""
+
+
+@dataclass(frozen=True)
+class Counts:
+    """Numbers by name, all 0 at first."""
+
+    def __add__(self: C, other: C) -> C:
+        pairs = zip(astuple(self), astuple(other), strict=True)
+        return type(self)(*(one + another for one, another in pairs))
+
+    @property
+    def is_valid(self) -> bool:
+        """Whether the numbers can be true."""
+        return min(astuple(self), default=0) >= 0
 
 
 @dataclass(frozen=True)

@@ -72,10 +72,10 @@ are ignored, unless ``requires`` lists them (:mod:`spark_wan.wire.records`).
 
 from __future__ import annotations
 
-from dataclasses import asdict, astuple, dataclass, replace
+from dataclasses import asdict, dataclass, replace
 
 from spark_wan.wire.names import printable
-from spark_wan.wire.records import LongWork, is_time, read_record, write_record
+from spark_wan.wire.records import Counts, LongWork, is_time, read_record, write_record
 
 _Data = bytes  # where a class has a member called bytes
 _COUNTED = (
@@ -96,7 +96,7 @@ _COUNTED = (
 
 
 @dataclass(frozen=True)
-class NotSent:
+class NotSent(Counts):
     """What a sender has not sent, by reason. All are 0 where the record does not have them."""
 
     local_only: int = 0
@@ -119,10 +119,6 @@ class NotSent:
     """Writes of a sink that were in the log already."""
     elsewhere: int = 0
     """Epochs that a forwarder sends to no site: all get them by another way."""
-
-    def __add__(self, other: NotSent) -> NotSent:
-        pairs = zip(astuple(self), astuple(other), strict=True)
-        return NotSent(*(one + another for one, another in pairs))
 
 
 @dataclass(frozen=True)
@@ -217,7 +213,7 @@ class SenderRecord:
         return (
             self.stream == stream
             and all(number is None or number >= -1 for number in numbers)
-            and min(astuple(self.not_sent)) >= 0
+            and self.not_sent.is_valid
             and all(map(is_time, times))
             and (self.work is None or self.work.is_valid)
             and (self.retention is None or self.retention >= 0)

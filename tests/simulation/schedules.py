@@ -8,6 +8,7 @@ steps that it made.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Collection, Iterable
 from typing import Any
 from unittest import mock
 
@@ -32,6 +33,9 @@ NO_CONSTANTS = mock.patch.object(HypothesisProvider, "_maybe_draw_constant", lam
 """Hypothesis draws constants of the code, too: those of all modules that happen to be loaded. So
 an edit anywhere, or another test in the same process, would change the schedules."""
 
+Mutation = Callable[[pytest.MonkeyPatch], None]
+"""Takes a rule out of the code."""
+
 
 def counts(share: float, of_rest: float | None = None) -> list[Any]:
     """Return how many schedules to run, as parameters of a test: a share of those given, or those
@@ -42,6 +46,14 @@ def counts(share: float, of_rest: float | None = None) -> list[Any]:
     return [
         pytest.param(int(CORE * share), marks=pytest.mark.core),
         pytest.param(int(REST * more), marks=pytest.mark.rest),
+    ]
+
+
+def mutations(found: Iterable[Mutation], of_rest: Collection[Mutation]) -> list[Any]:
+    """Return mutations as parameters of a test, by name; some of them in the rest alone."""
+    return [
+        pytest.param(each, id=each.__name__, marks=[pytest.mark.rest] * (each in of_rest))
+        for each in found
     ]
 
 

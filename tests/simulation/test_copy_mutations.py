@@ -12,7 +12,7 @@ from hypothesis import Phase
 
 from simulation.copying import Copied, CopiedFromPeers
 from simulation.peers import LedgerEventIds, ReadIds
-from simulation.schedules import FIXED_SEED, simulate
+from simulation.schedules import FIXED_SEED, mutations, simulate
 from simulation.sources import CapturedSource
 from spark_wan.apply.change import Change
 from spark_wan.apply.replace import CopyWriter
@@ -264,17 +264,7 @@ SLOW = (
 """They take more schedules than `make test` has time for."""
 
 
-@pytest.mark.parametrize(
-    "mutation",
-    [
-        pytest.param(
-            each,
-            id=each.__name__,
-            marks=[pytest.mark.rest] * (each in SLOW or each in OF_PEERS),
-        )
-        for each in (*MUTATIONS, *OF_PEERS)
-    ],
-)
+@pytest.mark.parametrize("mutation", mutations((*MUTATIONS, *OF_PEERS), of_rest=(*SLOW, *OF_PEERS)))
 def test_mutations_of_copies_are_found(
     mutation: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -13,13 +13,13 @@ from hypothesis import Phase
 
 from simulation.dropped import Dropped
 from simulation.limits import DroppingForwarded, DroppingWorld, Limited
-from simulation.schedules import FIXED_SEED, counts, simulate
+from simulation.schedules import FIXED_SEED, counts, mutations, simulate
+from simulation.test_limited_queues import dropped_for_good, drops_forgotten
 from spark_wan.apply import plan
 from spark_wan.errors import LogGapError, WanError
 from spark_wan.forward import forwarder as forwarder_module
 from spark_wan.forward.forwarder import Forwarder
 from spark_wan.log.writer import LogWriter
-from spark_wan.sender.acks import AckManager
 from spark_wan.sender.queue import OutboundQueue
 from spark_wan.wire.manifest import Manifest
 
@@ -75,21 +75,6 @@ def gap_not_passed(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(forwarder_module, "epochs_after", without_gap)
 
 
-def drops_forgotten(patch: pytest.MonkeyPatch) -> None:
-    """Only the epoch that drops a site says so."""
-    patch.setattr(LogWriter, "_still_dropped", lambda writer, last: {})
-
-
-def dropped_for_good(patch: pytest.MonkeyPatch) -> None:
-    """Nothing is kept for a site that was dropped: its copy is too old once it is there."""
-
-    def without(manager: AckManager, manifest: Manifest) -> set[str]:
-        newest = manager.state.newest
-        return set(newest.dropped) if newest is not None else set()
-
-    patch.setattr(AckManager, "_without", without)
-
-
 def dropped_from_the_topology(patch: pytest.MonkeyPatch) -> None:
     """A site that was dropped is no addressee any more."""
     without_rows = LogWriter.without_rows
@@ -140,13 +125,7 @@ MUTATIONS: dict[Callable[[pytest.MonkeyPatch], None], tuple[type[Limited], str]]
 FAST = (gap_hidden, gap_not_seen, gap_not_passed, drops_forgotten)
 
 
-@pytest.mark.parametrize(
-    "mutation",
-    [
-        pytest.param(each, id=each.__name__, marks=[pytest.mark.rest] * (each not in FAST))
-        for each in MUTATIONS
-    ],
-)
+@pytest.mark.parametrize("mutation", mutations(MUTATIONS, MUTATIONS.keys() - {*FAST}))
 def test_mutations_of_drops_on_the_way_and_of_copies_are_found(
     mutation: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:

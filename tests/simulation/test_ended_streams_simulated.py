@@ -10,7 +10,7 @@ import seeds
 from hypothesis import Phase
 
 from simulation.ending import Ended
-from simulation.schedules import FIXED_SEED, counts, simulate
+from simulation.schedules import FIXED_SEED, counts, mutations, simulate
 from spark_wan.sender.ending import EndPoint
 from spark_wan.sender.publish import Publisher
 from spark_wan.wire.control import WantedEnd
@@ -73,13 +73,7 @@ MUTATIONS = {
 SLOW = (forgotten_with_the_control_log,)
 
 
-@pytest.mark.parametrize(
-    "mutation",
-    [
-        pytest.param(each, id=each.__name__, marks=[pytest.mark.rest] * (each in SLOW))
-        for each in MUTATIONS
-    ],
-)
+@pytest.mark.parametrize("mutation", mutations(MUTATIONS, SLOW))
 def test_mutations_of_ends_are_found(
     mutation: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:

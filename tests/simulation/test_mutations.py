@@ -13,7 +13,7 @@ import seeds
 from hypothesis import Phase
 
 from simulation.machine import Forwarded, Replication
-from simulation.schedules import FIXED_SEED, simulate
+from simulation.schedules import FIXED_SEED, mutations, simulate
 from spark_wan.apply.applier import ApplyResult, TableApplier
 from spark_wan.apply.change import Change
 from spark_wan.apply.plan import PlannedEpoch
@@ -261,13 +261,7 @@ SLOW = (gap_unchecked, quiet_commits_not_recorded, other_senders_forgotten, stra
 """They take more schedules than `make test` has time for."""
 
 
-@pytest.mark.parametrize(
-    "mutation",
-    [
-        pytest.param(each, id=each.__name__, marks=[pytest.mark.rest] * (each in SLOW))
-        for each in MUTATIONS
-    ],
-)
+@pytest.mark.parametrize("mutation", mutations(MUTATIONS, SLOW))
 def test_mutations_are_found(
     mutation: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:

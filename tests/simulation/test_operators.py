@@ -11,7 +11,7 @@ import seeds
 from hypothesis import Phase
 
 from simulation.operating import Operated, OperatedWorld
-from simulation.schedules import FIXED_SEED, counts, simulate
+from simulation.schedules import FIXED_SEED, counts, mutations, simulate
 from spark_wan.control import enforce
 from spark_wan.control.enforce import Enforcer
 from spark_wan.control.keeper import ControlKeeper
@@ -131,13 +131,7 @@ MUTATIONS = {
 FAST = (lifted_by_any_entry, left_to_the_command)
 
 
-@pytest.mark.parametrize(
-    "mutation",
-    [
-        pytest.param(each, id=each.__name__, marks=[pytest.mark.rest] * (each not in FAST))
-        for each in MUTATIONS
-    ],
-)
+@pytest.mark.parametrize("mutation", mutations(MUTATIONS, MUTATIONS.keys() - {*FAST}))
 def test_mutations_of_requests_are_found(
     mutation: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
