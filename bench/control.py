@@ -21,8 +21,8 @@ cost.
     JVM has two pools, of 100 threads each, which fill as jobs run.
 
 ``idle``
-    The minute of :mod:`bench.idle` with one table, whose figures go to ``bench/results/idle.json``
-    as well: requests for heartbeats and for control, and commits.
+    The three minutes of :mod:`bench.idle` with one table, whose figures go to
+    ``bench/results/idle.json`` as well: requests for heartbeats and for control, and commits.
 
 Figures go to ``bench/results/control.json``. ``--events``, ``--queued`` and ``--rounds`` are for
 trying the bench out.

@@ -3,7 +3,7 @@ of them arrives.
 
 A sender and a receiver, each a process of its own, with all tables on one channel in a directory.
 When they start, one table has a change: it measures the time until that has arrived, and until all
-tables have been looked at. Once nothing has happened for some minutes, it counts for a minute:
+tables have been looked at. Once nothing has happened for some minutes, it counts for three minutes:
 requests to the channel and to the sender's state, also those for heartbeats and for what operators
 want, commits and manifests, looks at the files of tables' logs, CPU time, threads and memory of
 both processes with their JVMs. Then it commits a row to one table after another, and measures the
@@ -33,6 +33,8 @@ REQUESTS = ("delete", "get", "head", "list", "put")
 QUIET = 150.0
 """Seconds without a change before the minute begins: then the waits between looks are longest."""
 MINUTE = 60.0
+COUNTED = 180.0
+"""Seconds for which it counts: jobs write heartbeats every 90 s."""
 CHANGES = 7
 PAUSE = 20.0
 """Seconds between changes."""
@@ -67,7 +69,7 @@ def measure(number: int, place: Path) -> dict[str, Any]:
         figures = {
             "change_before_start_s": round(arrived, 1),
             "settled_s": round(settled, 1),
-            **_quiet_minute(sender, receiver, place),
+            **_quiet_minutes(sender, receiver, place),
         }
         seconds = [_change(tables, n) for n in range(CHANGES)]
         figures["change_s"] = round(statistics.median(seconds[2:]), 2)  # two to warm up
@@ -77,23 +79,23 @@ def measure(number: int, place: Path) -> dict[str, Any]:
             process.stop()
 
 
-def _quiet_minute(sender: Process, receiver: Process, place: Path) -> dict[str, Any]:
+def _quiet_minutes(sender: Process, receiver: Process, place: Path) -> dict[str, Any]:
     both, written = (sender, receiver), _commits(place)
     counts, cpu = [each.counts for each in both], [each.cpu_seconds() for each in both]
     began = time.monotonic()
-    time.sleep(MINUTE)
+    time.sleep(COUNTED)
     passed = time.monotonic() - began
     later = [each.counts for each in both]
     per_minute = MINUTE / passed
 
-    def counted(*names: str, by: tuple[Process, ...] = both) -> int:
+    def counted(*names: str, by: tuple[Process, ...] = both) -> float:
         total = sum(
             after.get(name, 0) - before.get(name, 0)
             for process, before, after in zip(both, counts, later, strict=True)
             for name in names
             if process in by
         )
-        return round(total * per_minute)
+        return round(total * per_minute, 1)
 
     busy = sum(each.cpu_seconds() - before for each, before in zip(both, cpu, strict=True))
     return {
@@ -102,7 +104,7 @@ def _quiet_minute(sender: Process, receiver: Process, place: Path) -> dict[str, 
         # Only receivers list the heads for news.
         "control_requests_per_minute": counted("list heads", by=(sender,)),
         "control_log_requests_per_minute": counted(*(f"{name} control" for name in REQUESTS)),
-        "commits_per_minute": len(_commits(place) - written),
+        "commits_per_minute": round(len(_commits(place) - written) * per_minute, 1),
         "looks_per_minute": counted("looks"),
         "busy_cores": round(busy / passed, 3),
         "threads": sum(each.status("Threads") for each in both),

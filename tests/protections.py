@@ -2969,13 +2969,13 @@ GUARDS = {
     + True
 
     [heartbeats, once a minute]
-    unit/log/test_heart.py::test_a_job_beats_once_a_minute_for_each_sender
+    unit/log/test_heart.py::test_a_job_beats_every_90_seconds_for_each_sender
     Heart.beat
     - 0 < self._next_at - now <= EVERY
     + False
 
     [heartbeats, a clock that was set back]
-    unit/log/test_heart.py::test_a_job_beats_once_a_minute_for_each_sender
+    unit/log/test_heart.py::test_a_job_beats_every_90_seconds_for_each_sender
     Heart.beat
     - 0 < self._next_at - now <= EVERY
     + now < self._next_at

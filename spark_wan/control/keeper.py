@@ -26,7 +26,7 @@ log = message_log(__name__)
 CONTROL_INTERVAL = 5.0
 """Seconds between looks at the control log. One costs a request to the state."""
 
-CHANNELS_INTERVAL = 60.0
+CHANNELS_INTERVAL = 120.0
 """Seconds between comparisons with the channels, if the control log has nothing new. One costs a
 request to each channel of the site's senders."""
 

@@ -28,6 +28,8 @@ class AckWatch:
         self._lock = threading.Lock()
         self._looked_at: float | None = None
         self._versions: dict[str, dict[str, Version]] = {}
+        self.has_news = False
+        """Whether the last look found an ack that was replaced, or is new or gone."""
         self._heads = Heads(channel, clock)
         self._tags: dict[str, str] = {}
         self._heads_at: float | None = None
@@ -45,8 +47,9 @@ class AckWatch:
             if self._looked_at is None or not 0 <= now - self._looked_at < max_age:
                 if self._heads_at is None or not 0 <= now - self._heads_at < HEADS_INTERVAL:
                     self._tags, self._heads_at = self._heads.tags(), now
-                self._versions = ack_versions(self.channel)
-                self._looked_at = now
+                versions = ack_versions(self.channel)
+                self.has_news = versions != self._versions
+                self._versions, self._looked_at = versions, now
 
     def tag(self, stream: str) -> object:
         """Return what differs from before when an ack of the stream was replaced or deleted, or,

@@ -1,4 +1,4 @@
-"""Says in a channel that a job is there: once a minute for each sender, whatever the number of
+"""Says in a channel that a job is there: every 90 s for each sender, whatever the number of
 streams (:mod:`spark_wan.wire.heartbeat`)."""
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from spark_wan.wire.heartbeat import Heartbeat
 
 log = message_log(__name__)
 
-EVERY = 60_000
+EVERY = 90_000
 """Milliseconds between heartbeats."""
 
 

@@ -145,9 +145,10 @@ class OutboundChannel(Activity):
         due = [record for record in self._of_streams if record.is_due()]
         for _ in in_order(SenderRecordKeeper.keep_alive, due[:AT_ONCE]):
             pass
+        if self.watch.has_news:
+            self.pace.happened()
         for stream in self.streams:
             if stream.acks.due():
-                self.pace.happened()
                 self.scheduler.wake(stream)
         if self.copies is not None:
             self.copies.begin_due()

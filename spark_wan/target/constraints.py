@@ -8,7 +8,7 @@ rows, holds its stream; the message names the column and the way out. Delta's ru
   identity. An update keeps their values, and computes generated columns again. So constraints on
   such columns are judged against the row as it will be: only then the target is read, by key.
 - ``CHECK`` refuses null like false. An expression that raises (a cast, a division by zero) ends the
-  whole write: the rows are found by halving, which costs nothing as long as none raises.
+  whole write: the rows are found by bisection, which costs nothing as long as none raises.
 - ``NOT NULL`` in a struct refuses a null struct too. In arrays and maps Delta declares it without
   enforcing it, so it is enforced here.
 - A generated column that travels must equal its expression. An identity column takes no values in

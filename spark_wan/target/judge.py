@@ -162,29 +162,33 @@ class Judge:
         return view.select("*", *columns)
 
     def _raising(self, view: DataFrame, bounds: Sequence[tuple[int, int]]) -> dict[int, str]:
-        """Find the rows for which a constraint raises, by halving: row number -> cause."""
+        """Find the rows for which a constraint raises, by bisection: row number -> cause."""
         raising: dict[int, str] = {}
-        waiting = [(low, high) for low, high in bounds if self._error(view, low, high) is not None]
-        while waiting:
-            low, high = waiting.pop()
-            if low == high:
-                raising[low] = self._cause_of(view, low)
+        for low, high in bounds:
+            # Mostly one row raises: the first one is looked for, then whether there are others.
+            while low <= high and self._error(view, low, high) is not None:
+                row = self._first_raising(view, low, high)
+                raising[row] = self._cause_of(view, row)
                 if len(raising) > MAX_RAISING:
                     raise SchemaError(
-                        f"{self.by.name.where}: {raising[low]} is raised, "
+                        f"{self.by.name.where}: {raising[row]} is raised, "
                         f"and the like for {MAX_RAISING} other rows of one apply. The stream is "
                         "held. Let the expression give false or null for them (try_cast, "
                         "try_divide, try_element_at), or drop it: ALTER TABLE "
                         f"{self.by.name.sql_name} DROP CONSTRAINT …"
                     )
-                continue
-            middle = (low + high) // 2
-            left = self._error(view, low, middle) is not None
-            if left:
-                waiting.append((low, middle))
-            if not left or self._error(view, middle + 1, high) is not None:
-                waiting.append((middle + 1, high))
+                low = row + 1
         return raising
+
+    def _first_raising(self, view: DataFrame, low: int, high: int) -> int:
+        """Return the first row of those from ``low`` to ``high``, one of which raises."""
+        while low < high:
+            middle = (low + high) // 2
+            if self._error(view, low, middle) is None:
+                low = middle + 1
+            else:
+                high = middle
+        return low
 
     def _cause_of(self, view: DataFrame, row: int) -> str:
         """Return the first constraint that raises for a row, and its error."""
@@ -203,9 +207,13 @@ class Judge:
         self, view: DataFrame, low: int, high: int, first: int | None = None
     ) -> Exception | None:
         """Return what the constraints raise for the rows ``low`` to ``high``."""
-        safe = (F.col(OP) != int(Operation.DESTROY)) & F.col(_ROW).between(low, high)
+        part = F.col(_ROW).between(low, high)
+        safe = (F.col(OP) != int(Operation.DESTROY)) & part
         try:
-            self._computed(view, safe).select(F.count(self._cause(safe, first))).collect()
+            # Of a view that is cached, a filter reads the part alone.
+            self._computed(view.where(part), safe).select(
+                F.count(self._cause(safe, first))
+            ).collect()
         except Exception as error:
             if ErrorKind.CANCELLED.matches(error):
                 raise

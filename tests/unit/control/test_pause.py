@@ -338,7 +338,7 @@ def test_what_was_read_is_not_read_again(tmp_path: Path, monkeypatch: pytest.Mon
 def test_an_idle_look_costs_a_request_for_the_log_and_one_for_each_channel(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Twice a minute, for each job of the site."""
+    """Every two minutes, for each job of the site."""
     topology = world(tmp_path)
     pause(topology, "newark")
     keeper = ControlKeeper(topology, topology.site("newark"))

@@ -90,3 +90,26 @@ def test_what_another_process_appends_is_seen(channel: CountedChannel) -> None:
     clock.now += HEADS_INTERVAL
     watch.look()
     assert watch.tag("orders") == before
+
+
+def test_only_acks_are_news(channel: CountedChannel) -> None:
+    """Fails when what the job itself has sent has it list the acks in quick succession, minutes
+    later."""
+    clock = Clock()
+    watch = AckWatch(channel, clock)
+    channel.append("orders", 1, b"1")
+    put_ack(channel, "orders", "seattle", b"1")
+    found = []
+    for change in (
+        lambda: None,
+        lambda: None,
+        lambda: put_head(channel, "orders", 2, b"2"),
+        lambda: put_ack(channel, "orders", "seattle", b"2"),
+        lambda: channel.delete(["acks/orders/seattle.json"]),
+    ):
+        change()
+        clock.now += HEADS_INTERVAL
+        before = watch.tag("orders")
+        watch.look()
+        found.append((watch.has_news, watch.tag("orders") != before))
+    assert found == [(True, True), (False, False), (False, True), (True, True), (True, True)]
