@@ -2968,7 +2968,13 @@ GUARDS = {
     - yes
     + True
 
-    [heartbeats, once a minute]
+    [acks, what is news]
+    unit/log/test_ack_watch.py::test_only_acks_are_news
+    AckWatch.look
+    - versions != self._versions
+    + True
+
+    [heartbeats, only when due]
     unit/log/test_heart.py::test_a_job_beats_every_90_seconds_for_each_sender
     Heart.beat
     - 0 < self._next_at - now <= EVERY
