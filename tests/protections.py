@@ -498,7 +498,7 @@ GUARDS = {
     - {**settings.configs, **settings.hints, **shared}
     + {**settings.configs, **settings.hints, **shared, 'compression.type': 'producer'}
     KafkaBroker._check
-    - dict(settings.configs)
+    - {**settings.configs, **_NEVER_LOST}
     + {}
     """,
     "unit/capture/test_idle_tables.py": """
@@ -918,7 +918,7 @@ GUARDS = {
 
     [waits for the sender]
     test_b14_a_receiver_starts_before_the_sender_on_empty_topics
-    Receiver.start
+    Receiver._start
     - prepare_all([inbound.channel for inbound in channels], begins=False)
     + prepare_all([inbound.channel for inbound in channels])
     """,
@@ -2341,7 +2341,7 @@ GUARDS = {
 
     [stopped without the marks]
     test_a_receiver_says_that_it_was_stopped_although_its_last_marks_are_not_written
-    Receiver.start.last
+    Receiver._start.last
     - try:
     -     ...
     - finally:
@@ -2520,6 +2520,264 @@ GUARDS = {
     JobHandle.await_termination
     - self._available_now and held
     + False
+    """,
+    "unit/runtime/test_life.py": """
+    [standby, silent]
+    test_a_job_is_silent_once_it_has_missed_three_renewals
+    Life.is_silent
+    - self.clock() - other.since >= MISSED * max(self.every, every)
+    + self.clock() - other.since >= max(self.every, every)
+
+    [standby, by changes]
+    test_a_job_is_silent_once_it_has_missed_three_renewals
+    Life.look
+    - seen is None or seen.data != data
+    + seen is None
+
+    [standby, the longer interval]
+    test_a_job_that_renews_less_often_is_waited_for_longer
+    Life.is_silent
+    - max(self.every, every)
+    + self.every
+
+    [standby, while the state is away]
+    test_silence_does_not_count_while_the_state_is_away
+    Life.look
+    - self._others = {}
+    + pass
+
+    [standby, warned once]
+    test_silence_does_not_count_while_the_state_is_away
+    Life.tried
+    - logging.DEBUG if self._refused else logging.WARNING
+    + logging.WARNING
+
+    [standby, one job for a term]
+    test_of_two_jobs_that_take_the_same_term_one_gets_it
+    unit/runtime/test_standby.py::test_of_two_standbys_that_begin_at_once_one_runs
+    Life.claim
+    - if not self.objects.create(self.name, term, self._sign().encode()): ...
+    + self.objects.replace(self.name, term, self._sign().encode())
+
+    [standby, overtaken]
+    test_a_job_that_was_overtaken_notices_it
+    Life.renew
+    - later[-1] if later else None
+    + None
+
+    [standby, overtaken by a job that runs]
+    test_a_job_that_was_overtaken_notices_it
+    Life.running
+    - not other.is_stopped and (not self.is_silent(other))
+    + not self.is_silent(other)
+
+    [standby, what ended jobs leave]
+    test_a_job_deletes_what_ended_jobs_have_left
+    Life.renew
+    - term < self.term and term not in running
+    + False
+
+    [standby, what running jobs have]
+    test_a_job_deletes_what_ended_jobs_have_left
+    Life.renew
+    - term < self.term and term not in running
+    + term < self.term
+
+    [standby, the newest stays]
+    test_a_job_deletes_what_ended_jobs_have_left
+    Life.renew
+    - term < self.term and term not in running
+    + term not in running
+
+    [standby, another has its term]
+    test_a_job_whose_term_another_one_has_takes_a_new_one
+    Life.renew
+    - self.term in self._others
+    + False
+
+    [standby, a sign that cannot be read]
+    test_a_sign_that_cannot_be_read_is_one_while_it_changes
+    SignOfLife.of
+    - try:
+    -     ...
+    - except NewerRecordError:
+    -     return None
+    + record = read_record(cls, data)
+
+    [standby, stopped]
+    test_a_job_renews_its_sign_and_says_that_it_was_stopped
+    unit/runtime/test_standby.py::test_a_standby_takes_over_at_once_from_a_job_that_was_stopped
+    Life.say_stopped
+    - self._sign(True)
+    + self._sign()
+
+    [standby, gives way in its process]
+    test_a_job_that_gives_way_in_its_process_does_not_say_so
+    Life.end
+    - self._says_stopped |= says_stopped
+    + self._says_stopped = True
+
+    [standby, ended by itself]
+    test_a_job_that_has_ended_by_itself_says_so
+    Life._keep
+    - not goes_on()
+    + False
+
+    [standby, kinds of jobs]
+    test_jobs_of_other_options_do_not_wait_for_each_other
+    kind_of_job
+    - chosen == [None, None]
+    + True
+    """,
+    "unit/runtime/test_standby.py": """
+    [standby, waits]
+    test_a_standby_takes_over_once_the_other_job_is_silent_and_not_before
+    test_a_standby_takes_over_at_once_from_a_job_that_was_stopped
+    StandbyHandle._is_my_turn
+    - if running: ...
+    + pass
+
+    [standby, gives way]
+    test_f47_a_standby_that_was_overtaken_gives_way_and_waits_again
+    StandbyHandle._work
+    - job.is_active and self.life.overtaken_by is None
+    + job.is_active
+
+    [standby, gives way unseen]
+    test_f47_a_standby_that_was_overtaken_gives_way_and_waits_again
+    StandbyHandle._work
+    - job.stop(gives_way=True)
+    + job.stop()
+
+    [standby, an unreadable state]
+    test_a_standby_that_cannot_read_the_state_waits
+    StandbyHandle._is_my_turn
+    - if not life.tried(life.look): ...
+    + life.tried(life.look)
+
+    [standby, replaced while it runs]
+    test_a_standby_that_is_replaced_while_it_runs_goes_on
+    test_a_standby_whose_follower_does_not_start_is_followed_by_another
+    StandbyHandle.__init__
+    - life.term is not None
+    + False
+
+    [standby, replaced once]
+    test_a_standby_that_is_replaced_while_it_runs_goes_on
+    StandbyHandle.__init__
+    - instead_of.life.term = None
+    + pass
+
+    [standby, its follower does not start]
+    test_a_standby_whose_follower_does_not_start_is_followed_by_another
+    StandbyHandle._begin
+    - self.life.end(says_stopped=False)
+    + self.life.end()
+
+    [standby, replaced while it waits]
+    test_a_standby_that_is_replaced_while_it_waits_knows_for_how_long
+    Life.go_on_from
+    - self._others = dict(other._others)
+    + pass
+
+    [standby, cannot start]
+    test_a_standby_that_cannot_start_ends_with_the_error
+    StandbyHandle._end_with
+    - self.life.end()
+    + pass
+
+    [standby, stopped while it waits]
+    test_a_standby_that_waits_can_be_stopped
+    StandbyHandle._run
+    - while not self._stop.is_set(): ...
+    + while True:
+    +     self._is_my_turn()
+
+    [standby, a job gives a sign]
+    unit/runtime/test_handle.py::test_a_job_gives_a_sign_of_life_until_it_has_ended
+    JobHandle.begin
+    - self._life is not None
+    + False
+
+    [standby, a job says that it was stopped]
+    unit/runtime/test_handle.py::test_a_job_gives_a_sign_of_life_until_it_has_ended
+    JobHandle.stop
+    - self._life.end(says_stopped=not gives_way)
+    + self._life.end(says_stopped=False)
+
+    [standby, a job is replaced]
+    unit/runtime/test_handle.py::test_a_job_gives_a_sign_of_life_until_it_has_ended
+    JobHandle.stop
+    - self._life.end(says_stopped=not gives_way)
+    + self._life.end()
+
+    [standby, that is to end]
+    unit/cli/test_commands.py::test_a_standby_that_is_to_end_is_refused[send]
+    JobOptions.read
+    - self.standby and self.available_now
+    + False
+
+    [standby, keeps its place after a hangup]
+    unit/cli/test_launcher.py::test_b76_a_standby_reads_the_topology_again_and_keeps_its_place
+    launch
+    - job.stand_by(running)
+    + job.stand_by()
+
+    [standby, tells]
+    unit/cli/test_launcher.py::test_the_news_of_a_standby_are_told
+    watch
+    - isinstance(job, StandbyHandle)
+    + False
+    """,
+    "unit/channels/test_kafka_replicas.py": """
+    [replicas, one on several brokers]
+    test_topics_with_one_replica_are_refused_where_there_are_more_brokers
+    KafkaBroker._check_replicas
+    - min(2, brokers) if asked is None else asked
+    + 1 if asked is None else asked
+
+    [replicas, one broker]
+    test_topics_that_may_lose_records_are_warned_of[one broker]
+    KafkaBroker._check_replicas
+    - min(2, brokers) if asked is None else asked
+    + 2 if asked is None else asked
+
+    [replicas, as asked]
+    test_fewer_replicas_than_the_options_ask_for_are_refused
+    test_topics_that_may_lose_records_are_warned_of[asked for]
+    KafkaBroker._check_replicas
+    - min(2, brokers) if asked is None else asked
+    + min(2, brokers)
+
+    [replicas, warned]
+    test_topics_that_may_lose_records_are_warned_of[two replicas]
+    KafkaBroker._check_replicas
+    - if weak: ...
+    + pass
+
+    [replicas, warned of those only]
+    test_topics_that_lose_nothing_with_a_broker_are_not_warned_of
+    KafkaBroker._check
+    - copies < REPLICAS and in_sync < 2
+    + True
+
+    [replicas, in sync]
+    test_settings_with_which_acknowledged_records_are_lost_are_refused[one in sync]
+    KafkaBroker._check
+    - in_sync > copies or (copies >= REPLICAS and in_sync < 2)
+    + in_sync > copies
+
+    [replicas, more in sync than there are]
+    test_settings_with_which_acknowledged_records_are_lost_are_refused[four in sync]
+    KafkaBroker._check
+    - in_sync > copies or (copies >= REPLICAS and in_sync < 2)
+    + copies >= REPLICAS and in_sync < 2
+
+    [replicas, unclean elections]
+    test_settings_with_which_acknowledged_records_are_lost_are_refused[unclean elections]
+    KafkaBroker._check
+    - {**settings.configs, **_NEVER_LOST}
+    + {**settings.configs}
     """,
     "unit/runtime/test_first_looks.py": """
     [one first look at a time]

@@ -24,12 +24,15 @@ from spark_wan.errors import SessionLostError, WanError
 from spark_wan.messages import message_log
 from spark_wan.runtime.handle import JobHandle, S, Status
 from spark_wan.runtime.progress import WorkWatch
+from spark_wan.runtime.standby import News, StandbyHandle
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 log = message_log(__name__)
 T = TypeVar("T")
+
+AnyHandle = JobHandle[S] | StandbyHandle[S]
 
 POLL_INTERVAL = 0.25
 """Seconds between polls of a job's status."""
@@ -49,7 +52,7 @@ class Reload:
     """How a running job is replaced by one that has read the topology again."""
 
     asked: threading.Event
-    replace: Callable[[JobHandle[Any]], JobHandle[Any]]
+    replace: Callable[[AnyHandle[Any]], AnyHandle[Any]]
     """Takes the handle of the running job, and returns that of the job that runs then."""
 
 
@@ -65,6 +68,9 @@ def launch(
 
     SIGHUP calls ``new_job`` again, which reads the topology file again, and runs the new job in
     place of the old one, in the same session. A file that is refused changes nothing.
+
+    With ``--standby``, the session is there before the job is needed: it waits while another one
+    runs.
 
     Raises:
         WanError: an option or a name is invalid, or the job failed (see :func:`watch`).
@@ -89,10 +95,14 @@ def launch(
             _on_signals(stop)  # again: Spark has installed handlers of its own
             hear_hangups()
             job.spark = spark
-            handle = job.start(available_now=options.available_now)
-            out.job_event("started", kind, options.site)
+            handle: AnyHandle[S]
+            if options.standby:
+                handle = job.stand_by()  # which says itself when it has started
+            else:
+                handle = job.start(available_now=options.available_now)
+                out.job_event("started", kind, options.site)
 
-            def reload(running: JobHandle[S]) -> JobHandle[S]:
+            def reload(running: AnyHandle[S]) -> AnyHandle[S]:
                 nonlocal job
                 try:
                     following = new_job(spark)
@@ -100,7 +110,14 @@ def launch(
                     out.error(error)
                     return running
                 running.stop(gives_way=True)
-                begun = _first_to_start(chain([following], repeat(job)), stopped, out)
+
+                def begin(job: Any) -> AnyHandle[S]:
+                    following: AnyHandle[S] = (
+                        job.stand_by(running) if options.standby else job.start()
+                    )
+                    return following
+
+                begun = _first_to_start(chain([following], repeat(job)), begin, stopped, out)
                 if begun is None:
                     return running
                 if begun[0] is following:
@@ -115,6 +132,7 @@ def launch(
                 report,
                 WorkWatch(out.work, out.work_ended, out.work_interval),
                 again,
+                lambda news: out.standby(news, kind, options.site),
             )
     except KeyboardInterrupt:
         log.debug("interrupted before there was a session")
@@ -127,8 +145,11 @@ def launch(
 
 
 def _first_to_start(
-    jobs: Iterable[Any], stopped: threading.Event, out: Output
-) -> tuple[Any, JobHandle[Any]] | None:
+    jobs: Iterable[Any],
+    begin: Callable[[Any], AnyHandle[S]],
+    stopped: threading.Event,
+    out: Output,
+) -> tuple[Any, AnyHandle[S]] | None:
     """Start the first of ``jobs`` that can be started; return it and its handle. None: stopped.
 
     The channels of the new topology may be wrong, and those of the old one fail for the moment:
@@ -137,7 +158,7 @@ def _first_to_start(
         if tried > 1 and stopped.wait(RELOAD_RETRY):
             break
         try:
-            return job, job.start()
+            return job, begin(job)
         except WanError as error:
             out.error(error)
     return None
@@ -192,14 +213,15 @@ def _reported_work(out: Output) -> Iterator[None]:
 
 
 def watch(
-    job: JobHandle[S],
+    job: AnyHandle[S],
     stopped: threading.Event,
     report: Callable[[S], None],
     work: WorkWatch,
     reload: Reload | None = None,
+    tell: Callable[[News], None] = lambda news: None,
 ) -> None:
     """Report each stream whenever its status changes, and work that takes long; stop the job in the
-    end.
+    end. ``tell`` is called with the news of a standby.
 
     That is when the job ends, when a stream ends with an error, or when ``stopped`` is set.
 
@@ -209,6 +231,9 @@ def watch(
     reported: dict[str, S] = {}
 
     def poll() -> None:
+        if isinstance(job, StandbyHandle):
+            for news in job.news():
+                tell(news)
         for status in job.status():
             if reported.get(status.stream) != status and not _is_blank(status):
                 reported[status.stream] = copy.deepcopy(status)

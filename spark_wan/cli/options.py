@@ -199,6 +199,14 @@ class JobOptions(SessionOptions):
     available_now: Annotated[
         bool, typer.Option("--available-now", help="Process the available data, then exit.")
     ] = False
+    standby: Annotated[
+        bool,
+        typer.Option(
+            "--standby",
+            help="Wait while another job does the same work, and take over within standby_after of"
+            " the site once it gives no sign of life.",
+        ),
+    ] = False
     decide: Annotated[
         Repeated,
         typer.Option(
@@ -211,6 +219,12 @@ class JobOptions(SessionOptions):
 
     def read(self) -> tuple[Topology, dict[str, Decisions]]:
         """Return the topology and the decisions. Raises TopologyError, OptionError."""
+        if self.standby and self.available_now:
+            raise OptionError(
+                "--standby waits until it is needed, and --available-now ends: leave one out. To "
+                "process the available data from several machines now and then, leave out "
+                "--standby: runs at the same time do no harm."
+            )
         topology, decisions = load_topology(self.config), parse_decisions(self.decide or ())
         with suppress(WanError):  # the job will say what it cannot read
             for early in early_decisions(topology, self.site, self.decide or ()):

@@ -31,7 +31,9 @@ from spark_wan.control.verbs import ControlAnswer, Waiting
 from spark_wan.drawing.graph import Graph
 from spark_wan.errors import WanError, install_command
 from spark_wan.rehearsal.findings import Part, Preflight, Verdict
+from spark_wan.runtime.life import Other
 from spark_wan.runtime.progress import LONG, Progress
+from spark_wan.runtime.standby import GAVE_WAY, STARTED, TOOK_OVER, WAITING, News
 from spark_wan.status.check import Problem
 from spark_wan.status.reports import ChannelReport
 from spark_wan.status.watch import Alert
@@ -238,6 +240,14 @@ class JsonOutput:
         self, event: str, kind: str, site: str, logs: Mapping[str, str] | None = None
     ) -> None:
         self._event(event, {"job": kind, "site": site, **(logs or {})})
+
+    def standby(self, news: News, kind: str, site: str) -> None:
+        fields: dict[str, Any] = {"job": kind, "site": site}
+        if news.event != STARTED:
+            fields["other"] = None if news.other is None else _other_fields(news.other)
+        if news.why:
+            fields["why"] = news.why
+        self._event(news.event, fields)
 
     work_interval = LONG
     """Seconds between two reports of the same work."""
@@ -604,6 +614,20 @@ class TextOutput:
         line = (f"{_clock()} ", "dim"), f"{kind} at {site} {event}{where}"
         self._line.clear()
         self.console.print(Text.assemble(*line))
+
+    def standby(self, news: News, kind: str, site: str) -> None:
+        if news.event == STARTED:
+            self.job_event(STARTED, kind, site)
+            return
+        told = {WAITING: "waits", TOOK_OVER: "takes over", GAVE_WAY: "gives way"}[news.event]
+        why = news.why
+        if news.event == WAITING:
+            sign = None if news.other is None else news.other.sign
+            since = "" if sign is None else f" since {_moment(sign.began)}"
+            why = f"{news.other} runs{since}"
+        self._line.clear()
+        text = f"{kind} at {site} {told}: {why}"
+        self.console.print(Text.assemble((f"{_clock()} ", "dim"), text))
 
     @property
     def work_interval(self) -> float:
@@ -983,6 +1007,15 @@ def _stream_fields(stream: Stream) -> dict[str, Any]:
         "ack_policy": sender.ack_policy.value,
         "channel": sender.channel,
     }
+
+
+def _other_fields(other: Other) -> dict[str, Any] | None:
+    """Return what is known of another job of a standby; None: its sign cannot be read."""
+    sign = other.sign
+    if sign is None:
+        return None
+    fields = {"job": sign.job, "host": sign.host, "process": sign.process}
+    return {**fields, "began_ms": sign.began, "at_ms": sign.at}
 
 
 def _edge_fields(stream: Stream, site: str) -> dict[str, Any]:

@@ -24,8 +24,10 @@ from spark_wan.receiver.stream import TableStatus
 from spark_wan.receiver.table import InboundTable
 from spark_wan.runtime.first_looks import FirstLooks
 from spark_wan.runtime.handle import JobHandle
+from spark_wan.runtime.life import Life, kind_of_job
 from spark_wan.runtime.pace import Pace
 from spark_wan.runtime.scheduler import Job
+from spark_wan.runtime.standby import StandbyHandle
 from spark_wan.runtime.start import say_started
 from spark_wan.sender.copies import CopiesNow, OutboundCopies
 from spark_wan.sender.outbound_channel import note_stop
@@ -85,6 +87,7 @@ class Receiver:
         self.spark = spark
         self.topology = topology
         self.site = topology.site(site)
+        self.kind = kind_of_job("receiver", senders)
         self.senders = [
             sender
             for sender in topology.senders_to(site)
@@ -118,6 +121,22 @@ class Receiver:
         Raises LedgerError when the ledger cannot be written to, ChannelError when no channel can.
         One of several is tried again until it can.
         """
+        return self._start(None if available_now else Life.of(self.site, self.kind))
+
+    def stand_by(
+        self, instead_of: StandbyHandle[TableStatus] | None = None
+    ) -> StandbyHandle[TableStatus]:
+        """Start to receive once no other job does: wait while one with the same ``senders`` gives
+        signs of life, and take over within the site's ``standby_after``. Each further job only
+        waits. ``instead_of``: a handle that was stopped with ``gives_way``.
+
+        What :meth:`start` raises ends the wait: see ``exception()`` of the handle."""
+        life = Life.of(self.site, self.kind)
+        return StandbyHandle(self.spark, "receiver", self._start, life, instead_of)
+
+    def _start(self, life: Life | None) -> JobHandle[TableStatus]:
+        """Start the job with its sign of life; None: it applies what is there now, and ends."""
+        available_now = life is None
         with job_session(self.spark) as session:
             LedgerTables(CurrentSession(session), self.site.state).ensure()
         channels: list[InboundChannel] = []
@@ -130,6 +149,7 @@ class Receiver:
             available_now=available_now,
             copies=self.site.max_copies,
             site=self.site.name,
+            life=life,
         )
         # A run with available_now has to end: there each table writes its marks alone.
         writer = None if available_now else LedgerWriter(self.site.state, handle.scheduler)

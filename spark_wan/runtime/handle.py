@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 from spark_wan.channels.base import close_channels
 from spark_wan.errors import SessionLostError, StoppedError, StreamsHeldError, WanError
 from spark_wan.messages import at_site, message_log
+from spark_wan.runtime.life import Life
 from spark_wan.runtime.progress import in_log
 from spark_wan.runtime.scheduler import Activity, Next, Scheduler
 from spark_wan.runtime.sessions import Session, ThreadSessions
@@ -55,6 +56,7 @@ class JobHandle(Generic[S]):
         grace: Seconds that a stop leaves to running work before it cancels its Spark jobs.
         available_now: The job ends by itself; then what still holds a stream is an error.
         copies: Maximum number of copies that the job serves at once.
+        life: Its sign of life, for standby jobs; None: it gives none.
     """
 
     def __init__(
@@ -68,8 +70,10 @@ class JobHandle(Generic[S]):
         available_now: bool = False,
         copies: int = 1,
         site: str = "",
+        life: Life | None = None,
     ) -> None:
         self._name = name
+        self._life = life
         self._site = site
         self._status = status
         self._grace = grace
@@ -161,6 +165,8 @@ class JobHandle(Generic[S]):
         if is_first:
             # A look that was cancelled is no work.
             self._say_stopped(time.monotonic() - began, cancelled and bool(at_work))
+        if self._life is not None:  # last: a standby begins when this one has ended
+            self._life.end(says_stopped=not gives_way)
         _begun.discard(self)
         if not any(job.is_active for job in [*_begun]):
             close_channels()
@@ -234,6 +240,8 @@ class JobHandle(Generic[S]):
             self.scheduler.add(_WorkLog())
         _begun.add(self)
         self.scheduler.begin()
+        if self._life is not None:
+            self._life.begin(lambda: self.is_active or self._told_stop)
 
     def _ended(self, activity: Activity, error: BaseException) -> None:
         """Take note of an error that has ended an activity."""

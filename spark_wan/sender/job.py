@@ -25,8 +25,10 @@ from spark_wan.log.stream_log import StreamLog
 from spark_wan.messages import message_log
 from spark_wan.runtime.first_looks import FirstLooks
 from spark_wan.runtime.handle import JobHandle
+from spark_wan.runtime.life import Life, kind_of_job
 from spark_wan.runtime.pace import Pace
 from spark_wan.runtime.scheduler import Job
+from spark_wan.runtime.standby import StandbyHandle
 from spark_wan.runtime.start import say_started
 from spark_wan.sender.ack_timeouts import Decide, check_decide
 from spark_wan.sender.acks import AckManager
@@ -105,6 +107,7 @@ class Sender:
         self.spark = spark
         self.topology = topology
         self.site = topology.site(site)
+        self.kind = kind_of_job("sender", senders, tables)
         chosen = (
             [topology.sender_at(site, name) for name in senders]
             if senders is not None
@@ -136,6 +139,22 @@ class Sender:
 
         Raises ChannelError when no channel can be written to, before anything is captured. One of
         several holds its streams until it can."""
+        return self._start(None if available_now else Life.of(self.site, self.kind))
+
+    def stand_by(
+        self, instead_of: StandbyHandle[StreamStatus] | None = None
+    ) -> StandbyHandle[StreamStatus]:
+        """Start capturing once no other job does: wait while one with the same ``senders`` and
+        ``tables`` gives signs of life, and take over within the site's ``standby_after``. Each
+        further job only waits. ``instead_of``: a handle that was stopped with ``gives_way``.
+
+        What :meth:`start` raises ends the wait: see ``exception()`` of the handle."""
+        life = Life.of(self.site, self.kind)
+        return StandbyHandle(self.spark, "sender", self._start, life, instead_of)
+
+    def _start(self, life: Life | None) -> JobHandle[StreamStatus]:
+        """Start the job with its sign of life; None: it publishes what is there now, and ends."""
+        available_now = life is None
         watches: dict[str, AckWatch] = {}
         for sender, _ in self.streams:
             if sender.channel not in watches:
@@ -150,6 +169,7 @@ class Sender:
             available_now=available_now,
             copies=self.site.max_copies,
             site=self.site.name,
+            life=life,
         )
         first_looks = None if available_now else FirstLooks(handle.scheduler.wake)
         # Before anything is added to a stream that is to be paused from its beginning.

@@ -71,6 +71,10 @@ class StateObjects:
             raise self._failed("write", name, error) from error
         return True
 
+    def replace(self, name: str, number: int, data: bytes) -> None:
+        """Replace an entry of a log by the process that created it. Raises ChannelError."""
+        self.write(_entry(name, number).removesuffix(".json"), data)
+
     def numbers(self, name: str) -> list[int]:
         """Return the numbers of a log's entries, ascending. Raises ChannelError."""
         try:

@@ -133,6 +133,12 @@ class Site:
     max_copies: int = setting(
         1, parse_count, "Maximum number of copies that the site serves concurrently."
     )
+    standby_after: float = setting(
+        60.0,
+        parse_seconds,
+        "After how long without a sign of life of the running job a job with --standby has taken"
+        " over: seconds, or 30s, 5m.",
+    )
 
 
 @dataclass(frozen=True)

@@ -336,6 +336,7 @@ def test_the_versions_of_formats_on_the_page_are_those_of_the_code() -> None:
     record = str(records.VERSION), ", ".join(map(str, range(1, records.VERSION + 1)))
     of_records = ("frame", "manifest", "ack", "mark", "sender's checkpoint")
     of_records += ("sender's record", "receiver's record", "refused events", "heartbeat")
+    of_records += ("sign of life",)
     through = ", ".join(map(str, range(1, ledger.SUMMARY_VERSION + 1)))
     assert versions == dict.fromkeys(of_records, record) | {
         "head, announcement": (str(head_format.VERSION),) * 2,

@@ -41,6 +41,7 @@ from spark_wan.channels.kafka.topics import FRAME_PARTITIONS
 from spark_wan.channels.kafka.window import Window
 from spark_wan.channels.parallel import AT_ONCE, BYTES_AT_ONCE
 from spark_wan.errors import ChannelError, NoTopicsError
+from spark_wan.messages import message_log
 
 CONNECT_TIMEOUT = 10_000
 """Milliseconds after which a cluster that does not answer is an error, which callers retry."""
@@ -59,6 +60,10 @@ BATCH_BYTES = 64 * 1024
 """Size of a batch of records, from which on another is begun. A frame that is larger has its own,
 so that it can be read alone."""
 REPLICAS = 3
+_NEVER_LOST = {"unclean.leader.election.enable": "false"}
+"""Else a broker that lacks acknowledged records may become the leader."""
+
+log = message_log(__name__)
 
 
 class KafkaChannel(TopicChannel):
@@ -200,6 +205,7 @@ class KafkaBroker:
         }
         resources = [ConfigResource(ConfigResourceType.TOPIC, name) for name in topics]
         found = admin.describe_configs(resources, config_filter="all").get("topic", {})
+        weak = list[str]()
         for name, settings in topics.items():
             partitions, copies = replicas[name]
             if settings.partitions not in (None, partitions):
@@ -210,8 +216,10 @@ class KafkaBroker:
                 )
             # Without permission to read settings there are none here: they are not checked.
             configs = {key: each["value"] for key, each in found.get(name, {}).items()}
-            needed = dict(settings.configs)
+            needed = {**settings.configs, **_NEVER_LOST}
             in_sync = int(configs.get("min.insync.replicas", 1))
+            if copies < REPLICAS and in_sync < 2:
+                weak.append(name)
             if configs and (in_sync > copies or (copies >= REPLICAS and in_sync < 2)):
                 needed["min.insync.replicas"] = str(max(1, copies - 1))
             for key, value in needed.items():
@@ -222,6 +230,36 @@ class KafkaBroker:
                         f"--alter --entity-type topics --entity-name {name} --add-config "
                         f"{key}={value}"
                     )
+        self._check_replicas(admin, {name: each[1] for name, each in replicas.items()}, weak)
+
+    def _check_replicas(self, admin: Any, copies: Mapping[str, int], weak: Sequence[str]) -> None:
+        """Refuse topics with fewer replicas than the options ask for, or with one where the cluster
+        has several brokers; warn of other ``weak`` ones. Raises ChannelError."""
+        asked = self.options.replication
+        brokers = len(admin.describe_cluster()["brokers"])
+        wanted = min(2, brokers) if asked is None else asked
+        few = [f"{name} ({copies[name]})" for name in sorted(copies) if copies[name] < wanted]
+        if few:
+            allow = (
+                "" if asked else ". Or, if that is meant, set the option topics.replication to 1"
+            )
+            raise ChannelError(
+                f"topics have fewer than {wanted} replicas: {', '.join(few)}. What no site has "
+                "read yet would be lost with one broker. Add replicas "
+                f"(kafka-reassign-partitions.sh), best {REPLICAS}, and set min.insync.replicas to "
+                f"one less{allow}"
+            )
+        if weak:
+            channel = f"kafka://{','.join(self.options.servers)}/{self.options.prefix}"
+            log.warning(
+                "channel %s: topics that may lose with a broker what no site has read yet: %s",
+                channel,
+                ", ".join(f"{name} (replicas: {copies[name]})" for name in sorted(weak)),
+                event="few-replicas",
+                channel=channel,
+                what_to_do=f"For more than tests, have {REPLICAS} brokers or more, {REPLICAS} "
+                f"replicas of each topic, and min.insync.replicas={REPLICAS - 1}.",
+            )
 
     def partitions(self, topic: str, anew: bool = False) -> int:
         known = self._counts.get(topic)

@@ -493,6 +493,19 @@ def test_brokers_that_die_one_after_the_other_lose_and_double_nothing(tmp_path: 
             assert manifests == [reader.manifest(STREAM, epoch)]
 
 
+def test_a_topic_with_one_replica_on_several_brokers_is_refused_unless_that_is_asked_for(
+    tmp_path: Path,
+) -> None:
+    """As brokers say so of their topics; of other sizes see ``test_kafka_replicas.py``. Fails when
+    a site that makes topics with one replica has the others lose what they have not read."""
+    with running(tmp_path / "two", brokers=2) as cluster:
+        url = f"kafka://{cluster.bootstrap}/wan"
+        KafkaChannel(url, {"topics.replication": "1"}).prepare()
+        with pytest.raises(ChannelError, match=r"fewer than 2 replicas: wan.acks \(1\)"):
+            KafkaChannel(url).prepare()
+        KafkaChannel(f"{url}-2").prepare()
+
+
 def test_a_cluster_that_is_away_is_an_error_that_says_so_and_leaks_nothing(
     tmp_path: Path,
 ) -> None:

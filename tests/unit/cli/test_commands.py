@@ -168,6 +168,7 @@ OF_THE_SITE = {
     "sync_from",
     "sync_timeout",
     "max_copies",
+    "standby_after",
 }
 
 
@@ -199,6 +200,18 @@ def test_a_setting_of_the_local_session_without_a_value_is_refused(
 ) -> None:
     assert run("send", *SENDING, "--conf", "spark.master") == 1
     assert "--conf 'spark.master' is not understood; write <key>=<value>" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["send", "receive"])
+def test_a_standby_that_is_to_end_is_refused(
+    run: Run, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    """Fails when a run that a timer starts waits for ever beside another one."""
+    words = {"send": SENDING, "receive": RECEIVING}[name]
+    assert run(name, *words, "--standby", "--available-now") == 1
+    assert "--standby waits until it is needed, and --available-now ends: leave one out" in (
+        capsys.readouterr().err
+    )
 
 
 @pytest.mark.parametrize("name", ["send", "receive"])

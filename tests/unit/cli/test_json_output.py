@@ -169,7 +169,7 @@ def nested(command: str, capsys: pytest.CaptureFixture[str]) -> set[str]:
 
 def test_each_method_that_prints_a_document_is_tested_here() -> None:
     """Fails when a new command prints JSON that the page does not have."""
-    of_jobs = {"job_event", "work", "sender_progress", "receiver_progress", "work_ended"}
+    of_jobs = {"job_event", "standby", "work", "sender_progress", "receiver_progress", "work_ended"}
     of_others = {"renewed_status", "ending"}
     methods = {name for name, each in vars(JsonOutput).items() if callable(each) and name[0] != "_"}
     source = Path(__file__).read_text()

@@ -29,6 +29,7 @@ from spark_wan.local.session import children_print_to
 from spark_wan.messages import message_log
 from spark_wan.runtime import progress
 from spark_wan.runtime.progress import Progress, Work, WorkWatch, under_way, works
+from spark_wan.runtime.standby import News
 from spark_wan.sender.outbound_stream import StreamStatus
 
 
@@ -121,6 +122,7 @@ def launched(
     options: Any = SimpleNamespace(
         site="newark",
         verbose=False,
+        standby=False,
         submitted=False,
         log_format=Format.TEXT,
         session_settings=lambda: conf or {},
@@ -342,6 +344,8 @@ class Topologies:
 
     def __init__(self, *contents: str | WanError) -> None:
         self.contents, self.ran, self.jobs = list(contents), list[str](), list[Job]()
+        self.followed: list[Job | None] = []
+        """Of standbys: in whose place they were started."""
 
     def new_job(self, spark: Any) -> Any:
         content = self.contents.pop(0)
@@ -351,6 +355,10 @@ class Topologies:
 
         class Sender:
             topology = SimpleNamespace(tables=())
+
+            def stand_by(self, instead_of: Job | None = None) -> Job:
+                topologies.followed.append(instead_of)
+                return self.start()
 
             def start(self, available_now: bool = False) -> Job:
                 if content == "no channel" and topologies.ran:
@@ -362,7 +370,9 @@ class Topologies:
         return Sender()
 
 
-def reloaded(monkeypatch: pytest.MonkeyPatch, topologies: Topologies, hangups: int) -> None:
+def reloaded(
+    monkeypatch: pytest.MonkeyPatch, topologies: Topologies, hangups: int, standby: bool = False
+) -> None:
     """Launch a sender, send it so many SIGHUPs, and stop it."""
     hangup, left = threading.Event(), [hangups]
 
@@ -390,6 +400,7 @@ def reloaded(monkeypatch: pytest.MonkeyPatch, topologies: Topologies, hangups: i
         verbose=False,
         log_format=Format.TEXT,
         available_now=False,
+        standby=standby,
         session_settings=dict,
     )
     launcher.launch(
@@ -408,6 +419,37 @@ def test_b76_a_hangup_reads_the_topology_again(
     assert [job.gave_way for job in topologies.jobs] == [True, True, False]
     events = [json.loads(line)["event"] for line in capsys.readouterr().out.splitlines()]
     assert events == ["starting", "started", "reloaded", "reloaded", "stopped"]
+
+
+def test_b76_a_standby_reads_the_topology_again_and_keeps_its_place(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It says itself when it has started. Fails when the one that follows waits for the one before
+    it, or a channel that cannot be used ends the job."""
+    topologies = Topologies("one", "no channel", "three")
+    reloaded(monkeypatch, topologies, 2, standby=True)
+    assert topologies.ran == ["one", "one", "three"]
+    first, second, _ = topologies.jobs
+    assert topologies.followed == [None, first, first, second]
+    events = [json.loads(line)["event"] for line in capsys.readouterr().out.splitlines()]
+    assert events == ["starting", "error", "reloaded", "stopped"]
+
+
+def test_the_news_of_a_standby_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fails when an operator does not see why a job does nothing."""
+    stopped = threading.Event()
+
+    class Standby(Job):
+        def news(self) -> list[News]:
+            stopped.set()
+            return [News("waiting")] if not self.stopped else [News("took-over")]
+
+    monkeypatch.setattr(launcher, "StandbyHandle", Standby)
+    monkeypatch.setattr(launcher, "POLL_INTERVAL", 0.0)
+    told: list[str] = []
+    job: Any = Standby(None)
+    watch(job, stopped, print, WorkWatch(print), None, lambda news: told.append(news.event))
+    assert told[0] == "waiting" and told[-1] == "took-over"
 
 
 @pytest.mark.parametrize("second", [WanError("senders.east: unknown key"), "no channel"])

@@ -14,11 +14,14 @@ import pytest
 from spark_wan.cli.options import Format
 from spark_wan.cli.output import describe_applied, describe_sent, describe_work, open_output
 from spark_wan.receiver.stream import TableStatus
+from spark_wan.runtime.life import Other
 from spark_wan.runtime.progress import LONG, Progress
+from spark_wan.runtime.standby import News
 from spark_wan.sender.outbound_stream import StreamStatus
 from spark_wan.units import milliseconds
 from spark_wan.wire.receiver_record import NotApplied
 from spark_wan.wire.sender_record import NotSent
+from spark_wan.wire.sign_of_life import SignOfLife
 
 SENT = StreamStatus(
     "newark.east.orders",
@@ -201,6 +204,37 @@ def test_progress_for_scripts_has_the_fields_of_the_status(
         "needs": None,
         "not_applied": asdict(NotApplied()),
     }
+
+
+SIGN = SignOfLife("0f6e1a77cc", "lake-3", 4711, 1_700_000_000_000, 15_000, 1_700_000_015_000)
+NEWS = [
+    News("waiting", Other(1, b"", 0.0, SIGN)),
+    News("took-over", Other(1, b"", 0.0, SIGN), "it has been silent for 45 s"),
+    News("started"),
+    News("gave-way", Other(3, b"", 0.0, None), "it has taken over meanwhile"),
+]
+
+
+def test_a_standby_says_for_whom_it_waits_and_why_it_no_longer_does(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Fails when two machines run a job each, and nobody can tell which one is at work."""
+    for each in (open_output(Format.TEXT), open_output(Format.JSON)):
+        for news in NEWS:
+            each.standby(news, "sender", "newark")
+    lines = capsys.readouterr().out.splitlines()
+    texts = [" ".join(line.split()[1:]) for line in lines[:-4]]
+    assert " ".join(texts).replace("  ", " ") == (
+        "sender at newark waits: job 0f6e1a77 on lake-3, process 4711 runs since 2023-11-14 "
+        "22:13:20 UTC sender at newark takes over: it has been silent for 45 s sender at newark "
+        "started sender at newark gives way: it has taken over meanwhile"
+    )
+    waiting, took_over, started, gave_way = map(json.loads, lines[-4:])
+    other = {"job": "0f6e1a77cc", "host": "lake-3", "process": 4711}
+    assert waiting["other"] == {**other, "began_ms": SIGN.began, "at_ms": SIGN.at}
+    assert took_over["why"] == "it has been silent for 45 s"
+    assert (started["event"], started["job"], started["site"]) == ("started", "sender", "newark")
+    assert (gave_way["event"], gave_way["other"]) == ("gave-way", None)
 
 
 class Terminal(io.StringIO):

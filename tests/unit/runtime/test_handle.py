@@ -16,7 +16,10 @@ from spark_wan.channels.registry import open_channel
 from spark_wan.errors import SessionLostError, StoppedError, StreamsHeldError
 from spark_wan.runtime import handle as module
 from spark_wan.runtime.handle import JobHandle
+from spark_wan.runtime.life import Life
 from spark_wan.runtime.scheduler import Activity, Found, Next, Turn
+from spark_wan.state.objects import StateObjects
+from spark_wan.wire.sign_of_life import SignOfLife
 
 
 class Does(Activity):
@@ -109,6 +112,26 @@ def test_a_job_whose_follower_does_not_start_does_the_last_thing_once_more() -> 
     handle.stop()
     handle.stop()
     assert done == [True, False]
+
+
+def test_a_job_gives_a_sign_of_life_until_it_has_ended() -> None:
+    """Fails when a standby begins while the job still works, or waits for one that was stopped."""
+    state = StateObjects(f"memory://{uuid.uuid4().hex}", "the signs of life")
+    life = Life(state, "sender", "newark", 60)
+    handle, at_the_end = job(ConnectSession(), life=life), list[bool]()
+
+    def is_stopped() -> bool:
+        entry = state.entry(life.name, 1)
+        sign = None if entry is None else SignOfLife.of(entry[1])
+        assert sign is not None
+        return sign.stopped
+
+    handle.begin([Does(lambda spark: Next(3_600))], lambda spark: at_the_end.append(is_stopped()))
+    until(lambda: state.numbers(life.name))
+    handle.stop(gives_way=True)
+    assert not is_stopped()
+    handle.stop()
+    assert at_the_end == [False, False] and is_stopped()
 
 
 def test_f50_the_last_thing_needs_the_session(monkeypatch: pytest.MonkeyPatch) -> None:
