@@ -2650,7 +2650,7 @@ GUARDS = {
     + job.stop()
 
     [standby, an unreadable state]
-    test_a_standby_that_cannot_read_the_state_waits
+    test_a_standby_that_cannot_read_a_sign_waits
     StandbyHandle._is_my_turn
     - if not life.tried(life.look): ...
     + life.tried(life.look)

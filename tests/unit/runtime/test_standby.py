@@ -25,9 +25,17 @@ AFTER = 0.2
 
 
 class State(StateObjects):
-    """A state in memory, which may be out of reach."""
+    """A state in memory, which may be out of reach, or hide what is in it."""
 
     is_away = False
+    is_unreadable = False
+    reads = 0
+
+    def entry(self, name: str, number: int) -> tuple[str, bytes] | None:
+        self.reads += 1
+        if self.is_unreadable:
+            raise ChannelError("the state does not let objects be read.")
+        return super().entry(name, number)
 
     def numbers(self, name: str) -> list[int]:
         if self.is_away:
@@ -201,6 +209,17 @@ def test_a_standby_that_cannot_read_the_state_waits(site: Site) -> None:
     assert standby.status() and standby.is_active
 
 
+def test_a_standby_that_cannot_read_a_sign_waits(site: Site) -> None:
+    """Although it could write one. Fails when it takes a job that it cannot see for none."""
+    killed(site)
+    site.state.is_unreadable = True
+    standby = site.stand_by()
+    until(lambda: site.state.reads > 5)
+    assert standby.is_waiting and site.started == []
+    site.state.is_unreadable = False
+    until(lambda: standby._told)
+
+
 def test_a_standby_that_waits_can_be_stopped(site: Site) -> None:
     """It writes no sign. Fails when Ctrl-C waits until it is its turn."""
     other = killed(site)
@@ -238,6 +257,7 @@ def test_a_standby_whose_follower_does_not_start_is_followed_by_another(site: Si
 
     with pytest.raises(WanError, match="the channel cannot be used"):
         site.stand_by(first, refused)
+    assert not site.sign(1).stopped
     again = site.stand_by(instead_of=first)
     assert again.status() and again.life.term == 1 and not site.sign(1).stopped
 
