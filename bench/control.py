@@ -230,7 +230,8 @@ def _resident(process: Process) -> int:
 def idle_link(place: Path, options: argparse.Namespace) -> dict[str, Any]:
     found = idle.measure(1, place)
     record(idle.RESULTS, found)
-    names = ("heartbeat_requests", "control_requests", "control_log_requests", "commits")
+    kinds = ("heartbeat", "control", "control_log", "sign_of_life")
+    names = (*(f"{kind}_requests" for kind in kinds), "commits")
     return {f"idle_{name}_per_minute": found[f"{name}_per_minute_1"] for name in names}
 
 

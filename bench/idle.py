@@ -4,11 +4,11 @@ of them arrives.
 A sender and a receiver, each a process of its own, with all tables on one channel in a directory.
 When they start, one table has a change: it measures the time until that has arrived, and until all
 tables have been looked at. Once nothing has happened for some minutes, it counts for three minutes:
-requests to the channel and to the sender's state, also those for heartbeats and for what operators
-want, commits and manifests, looks at the files of tables' logs, CPU time, threads and memory of
-both processes with their JVMs. Then it commits a row to one table after another, and measures the
-time until the target has a commit. The figures go to ``bench/results/idle.json``; those of the
-ledger's growth, in the same file, are measured by :mod:`bench.ledger_growth`.
+requests to the channel and to the states, also those for heartbeats, for what operators want and
+for standbys, commits and manifests, looks at the files of tables' logs, CPU time, threads and
+memory of both processes with their JVMs. Then it commits a row to one table after another, and
+measures the time until the target has a commit. The figures go to ``bench/results/idle.json``;
+those of the ledger's growth, in the same file, are measured by :mod:`bench.ledger_growth`.
 """
 
 from __future__ import annotations
@@ -104,6 +104,7 @@ def _quiet_minutes(sender: Process, receiver: Process, place: Path) -> dict[str,
         # Only receivers list the heads for news.
         "control_requests_per_minute": counted("list heads", by=(sender,)),
         "control_log_requests_per_minute": counted(*(f"{name} control" for name in REQUESTS)),
+        "sign_of_life_requests_per_minute": counted(*(f"{name} alive" for name in REQUESTS)),
         "commits_per_minute": round(len(_commits(place) - written) * per_minute, 1),
         "looks_per_minute": counted("looks"),
         "busy_cores": round(busy / passed, 3),

@@ -27,6 +27,7 @@ import traceback
 from collections.abc import Callable, Iterator, MutableMapping
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
 from types import TracebackType
@@ -133,6 +134,27 @@ class MessageLog(_Adapter):
 def message_log(name: str) -> MessageLog:
     """Return the logger of a module."""
     return MessageLog(logging.getLogger(name), {})
+
+
+@dataclass
+class Refusals:
+    """Whether something was refused the last time that it was tried. It is tried again and again,
+    so of refusals in a row one is a warning."""
+
+    again: bool = False
+
+    def __bool__(self) -> bool:
+        return self.again
+
+    def level(self) -> int:
+        """Take note of a refusal, and return the level at which it is logged."""
+        level = logging.DEBUG if self.again else logging.WARNING
+        self.again = True
+        return level
+
+    def end(self) -> None:
+        """Take note that it was not refused."""
+        self.again = False
 
 
 def role_of(logger: str) -> str:

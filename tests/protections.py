@@ -2548,8 +2548,8 @@ GUARDS = {
 
     [standby, warned once]
     test_silence_does_not_count_while_the_state_is_away
-    Life.tried
-    - logging.DEBUG if self._refused else logging.WARNING
+    Refusals.level
+    - logging.DEBUG if self.again else logging.WARNING
     + logging.WARNING
 
     [standby, one job for a term]
@@ -2562,7 +2562,7 @@ GUARDS = {
     [standby, overtaken]
     test_a_job_that_was_overtaken_notices_it
     Life.renew
-    - later[-1] if later else None
+    - running[newest] if newest > self.term else None
     + None
 
     [standby, overtaken by a job that runs]

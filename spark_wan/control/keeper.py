@@ -3,16 +3,15 @@ channels say what that wants, and knows which captures are paused."""
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from spark_wan.control.enforce import Enforcer
 from spark_wan.errors import WanError
-from spark_wan.messages import message_log
+from spark_wan.messages import Refusals, message_log
 from spark_wan.runtime.scheduler import Activity, Next
 from spark_wan.state.control import ControlLog
 from spark_wan.topology.model import Site, Topology
@@ -43,7 +42,7 @@ class ControlKeeper(Activity):
     """Seconds."""
     _told: int = 0
     """The generation that this job was told of last."""
-    _refused: bool = False
+    _refused: Refusals = field(default_factory=Refusals)
     _compared: tuple[int, float] | None = None
     """The generation that the channels were compared with last, and when."""
 
@@ -86,11 +85,10 @@ class ControlKeeper(Activity):
         logged, and tried again with the next look: what was paused before stays so."""
         try:
             self._compared = self._enforcer.enforce(), self.clock()
-            self._refused = False
+            self._refused.end()
         except WanError as error:
-            level = logging.DEBUG if self._refused else logging.WARNING
             log.log(
-                level,
+                self._refused.level(),
                 "%s: %s",
                 self.name,
                 error,
@@ -98,7 +96,7 @@ class ControlKeeper(Activity):
                 site=self.site.name,
                 cause=str(error),
             )
-            self._refused, self._compared = True, None
+            self._compared = None
 
     def check_known(self) -> None:
         """Read the log, if that has never succeeded: nobody knows yet whether the capture is

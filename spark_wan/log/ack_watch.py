@@ -28,8 +28,8 @@ class AckWatch:
         self._lock = threading.Lock()
         self._looked_at: float | None = None
         self._versions: dict[str, dict[str, Version]] = {}
-        self.has_news = False
-        """Whether the last look found an ack that was replaced, or is new or gone."""
+        self.changes = 0
+        """How many looks have found an ack that was replaced, or is new or gone."""
         self._heads = Heads(channel, clock)
         self._tags: dict[str, str] = {}
         self._heads_at: float | None = None
@@ -48,7 +48,7 @@ class AckWatch:
                 if self._heads_at is None or not 0 <= now - self._heads_at < HEADS_INTERVAL:
                     self._tags, self._heads_at = self._heads.tags(), now
                 versions = ack_versions(self.channel)
-                self.has_news = versions != self._versions
+                self.changes += versions != self._versions
                 self._versions, self._looked_at = versions, now
 
     def tag(self, stream: str) -> object:

@@ -3,7 +3,6 @@ streams (:mod:`spark_wan.wire.heartbeat`)."""
 
 from __future__ import annotations
 
-import logging
 import math
 import threading
 from collections.abc import Callable
@@ -12,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from spark_wan.channels.base import Channel
 from spark_wan.errors import WanError
 from spark_wan.log.notes import heartbeat, put_heartbeat
-from spark_wan.messages import message_log
+from spark_wan.messages import Refusals, message_log
 from spark_wan.wire.heartbeat import Heartbeat
 
 log = message_log(__name__)
@@ -34,7 +33,7 @@ class Heart:
     _began: int = field(init=False)
     _next_at: int = field(init=False)
     _written: dict[str, Heartbeat] = field(default_factory=dict)
-    _refused: bool = False
+    _refused: Refusals = field(default_factory=Refusals)
     """Whether the channel has refused the last one."""
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -69,10 +68,11 @@ class Heart:
                     self._written[sender] = record
                 except WanError as error:
                     refused = error
-            if refused is not None:
-                level = logging.DEBUG if self._refused else logging.WARNING
+            if refused is None:
+                self._refused.end()
+            else:
                 log.log(
-                    level,
+                    self._refused.level(),
                     "%s: the heartbeat is not written: %s",
                     self.channel.url,
                     refused,
@@ -81,7 +81,6 @@ class Heart:
                     cause=str(refused),
                     what_to_do="Let this job write heartbeats/ in the channel. It goes on without.",
                 )
-            self._refused = refused is not None
 
     def stop(self, is_late: Callable[[], bool] = lambda: False) -> None:
         """Write that the job was stopped, unless another one has written since, or it is too late:

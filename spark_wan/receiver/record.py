@@ -7,7 +7,6 @@ reason to stop applying.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -15,7 +14,7 @@ from typing import Any
 from spark_wan.channels.base import Channel
 from spark_wan.errors import WanError
 from spark_wan.log.notes import put_receiver_record, receiver_record
-from spark_wan.messages import message_log
+from spark_wan.messages import Refusals, message_log
 from spark_wan.runtime.progress import LONG, long_work
 from spark_wan.sender.record import NEXT_WITHIN, RECORD_INTERVAL, REFUSED_INTERVAL
 from spark_wan.wire.receiver_record import ReceiverRecord
@@ -43,7 +42,7 @@ class ReceiverRecordKeeper:
     """When the next record may be written."""
     _written: bool = False
     """Whether there is one."""
-    _refused: bool = False
+    _refused: Refusals = field(default_factory=Refusals)
     """Whether the channel has refused the last one."""
 
     def __post_init__(self) -> None:
@@ -72,9 +71,8 @@ class ReceiverRecordKeeper:
         try:
             put_receiver_record(self.channel, record)
         except WanError as error:
-            level = logging.DEBUG if self._refused else logging.WARNING
             log.log(
-                level,
+                self._refused.level(),
                 "%s: the receiver's record is not written: %s",
                 self.stream,
                 error,
@@ -82,9 +80,10 @@ class ReceiverRecordKeeper:
                 stream=self.stream,
                 cause=str(error),
             )
-            self._refused, self._next_at = True, now + REFUSED_INTERVAL
+            self._next_at = now + REFUSED_INTERVAL
             return
-        self._record, self._written, self._refused = record, True, False
+        self._refused.end()
+        self._record, self._written = record, True
         self._next_at = now + RECORD_INTERVAL
 
     def stop(self, is_late: Callable[[], bool] = lambda: False) -> None:

@@ -8,7 +8,6 @@ gives a sign (:mod:`spark_wan.runtime.standby`, decision 62).
 from __future__ import annotations
 
 import json
-import logging
 import os
 import socket
 import threading
@@ -20,7 +19,7 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 
 from spark_wan.errors import ChannelError, WanError
-from spark_wan.messages import at_site, message_log
+from spark_wan.messages import Refusals, at_site, message_log
 from spark_wan.state.objects import StateObjects
 from spark_wan.topology.model import Site
 from spark_wan.units import milliseconds
@@ -95,7 +94,7 @@ class Life:
     _began: int = 0
     _at: int = 0
     _others: dict[int, Other] = field(default_factory=dict)
-    _refused: bool = False
+    _refused: Refusals = field(default_factory=Refusals)
     """Whether the state has refused the last request."""
     _thread: threading.Thread | None = None
     _ended: threading.Event = field(default_factory=threading.Event)
@@ -190,9 +189,9 @@ class Life:
             self.claim()
             return
         self.objects.replace(self.name, self.term, self._sign().encode())
-        later = [other for other in self.running() if other.term > self.term]
-        self.overtaken_by = later[-1] if later else None
-        running = {other.term for other in self.running()}
+        running = {other.term: other for other in self.running()}
+        newest = max(running, default=0)
+        self.overtaken_by = running[newest] if newest > self.term else None
         ended = [term for term in self._others if term < self.term and term not in running]
         with suppress(ChannelError):  # they do no harm
             self.objects.delete_entries(self.name, ended)
@@ -215,9 +214,8 @@ class Life:
         try:
             request()
         except WanError as error:
-            level = logging.DEBUG if self._refused else logging.WARNING
             log.log(
-                level,
+                self._refused.level(),
                 "the sign of life of the %s: %s",
                 self.kind,
                 error,
@@ -227,9 +225,8 @@ class Life:
                 what_to_do="Let the jobs of the site list, read, create, write and delete in "
                 "alive/ of its state. One that runs goes on; a standby waits until it can.",
             )
-            self._refused = True
             return False
-        self._refused = False
+        self._refused.end()
         return True
 
     # --- the thread

@@ -98,6 +98,8 @@ class OutboundChannel(Activity):
     """In milliseconds since 1970 UTC."""
     _published: int = 0
     """Epochs that the streams had published at the last look."""
+    _changes: int = 0
+    """Changes of acks that the watch had seen at the last look, in this one or in another."""
 
     def __post_init__(self) -> None:
         self.name = self.watch.channel.url
@@ -145,7 +147,8 @@ class OutboundChannel(Activity):
         due = [record for record in self._of_streams if record.is_due()]
         for _ in in_order(SenderRecordKeeper.keep_alive, due[:AT_ONCE]):
             pass
-        if self.watch.has_news:
+        if self.watch.changes != self._changes:
+            self._changes = self.watch.changes
             self.pace.happened()
         for stream in self.streams:
             if stream.acks.due():

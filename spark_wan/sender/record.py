@@ -19,7 +19,7 @@ from typing import Any
 from spark_wan.channels.base import Channel
 from spark_wan.errors import QueueFullError, WanError, may_pass
 from spark_wan.log.notes import put_sender_record, sender_record
-from spark_wan.messages import message_log
+from spark_wan.messages import Refusals, message_log
 from spark_wan.runtime.progress import LONG
 from spark_wan.wire.manifest import Manifest
 from spark_wan.wire.records import LongWork
@@ -60,7 +60,7 @@ class SenderRecordKeeper:
     """What is to be written while work is under way, and when."""
     _next_at: int = 0
     """When the next record may be written, unless it is urgent."""
-    _refused: bool = False
+    _refused: Refusals = field(default_factory=Refusals)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def __post_init__(self) -> None:
@@ -93,11 +93,11 @@ class SenderRecordKeeper:
             try:
                 self._write(fields, now)
             except WanError as error:
-                level = logging.DEBUG if self._refused else logging.WARNING
-                _log_refused(self.stream, error, level)
-                self._refused, self._next_at = True, now + REFUSED_INTERVAL
+                _log_refused(self.stream, error, self._refused.level())
+                self._next_at = now + REFUSED_INTERVAL
                 return REFUSED_INTERVAL / 1000
-            self._told, self._refused = told, False
+            self._told = told
+            self._refused.end()
             return None
 
     def expect(self, **fields: Any) -> None:

@@ -209,11 +209,11 @@ class Judge:
         """Return what the constraints raise for the rows ``low`` to ``high``."""
         part = F.col(_ROW).between(low, high)
         safe = (F.col(OP) != int(Operation.DESTROY)) & part
+        # Of a view that is cached, a filter reads the part alone. It does not make what is computed
+        # safe: Spark may move it.
+        computed = self._computed(view.where(part), safe)
         try:
-            # Of a view that is cached, a filter reads the part alone.
-            self._computed(view.where(part), safe).select(
-                F.count(self._cause(safe, first))
-            ).collect()
+            computed.select(F.count(self._cause(safe, first))).collect()
         except Exception as error:
             if ErrorKind.CANCELLED.matches(error):
                 raise
