@@ -31,8 +31,6 @@ MERGES = 3
 LOADS = (10, 100, 1_000, 5_000, 20_000)
 BURST, BEHIND = 60, 60
 """Commits that come at once, and those that follow, one a second."""
-LEAST = 20
-"""Of so many commits, a p95 says something."""
 
 
 @contextmanager
@@ -73,21 +71,21 @@ def load(
 
 
 def burst(spark: Any, place: Path, is_busy: bool = False) -> dict[str, Any]:
-    """Return after how many seconds the p95 of what follows a burst is as low again as before it;
-    None: it is not."""
+    """Return the latency of a burst, of what came before it, and of what comes half a minute behind
+    it and later."""
     times = [*range(SECONDS), *[SECONDS] * BURST, *range(SECONDS, SECONDS + BEHIND)]
     one = Steady(spark, place, steady=times, alone=0)
     one.make()
     with busy(is_busy):
         seconds = one.measure()["steady"]
-    before, behind = seconds[:SECONDS], seconds[SECONDS + BURST :]
-    usual = _p95(before)
-    normal = [n for n in range(BEHIND - LEAST + 1) if _p95(behind[n:]) <= usual]
+    before, behind = seconds[:SECONDS], seconds[-SECONDS:]
     name = "_busy" if is_busy else ""
     return {
-        f"burst_before_p95_s{name}": round(usual, 2),
+        f"burst_before_p50_s{name}": round(statistics.median(before), 2),
+        f"burst_before_p95_s{name}": round(_p95(before), 2),
         f"burst_s{name}": round(max(seconds[SECONDS : SECONDS + BURST]), 2),
-        f"burst_normal_after_s{name}": normal[0] if normal else None,
+        f"burst_behind_p50_s{name}": round(statistics.median(behind), 2),
+        f"burst_behind_p95_s{name}": round(_p95(behind), 2),
     }
 
 
