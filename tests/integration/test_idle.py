@@ -15,7 +15,8 @@ from sites import NEWARK, SEATTLE, Sites
 from waiting import wait_until
 
 from spark_wan import Receiver, Sender
-from spark_wan.log.notes import sender_record
+from spark_wan.log import heart
+from spark_wan.log.notes import receiver_record, sender_record
 from spark_wan.receiver.inbound import InboundChannel
 from spark_wan.sender.outbound_stream import OutboundStream
 from spark_wan.wire.ledger import SCHEMAS
@@ -60,6 +61,8 @@ def test_an_idle_sender_and_receiver_write_nothing_and_run_no_jobs(
     history.
     """
     wan.change(10)
+    # Signs of life are written whether a job has work or not.
+    monkeypatch.setattr(heart, "EVERY", 24 * 3600 * 1000)
     looks: Counter[str] = Counter()
     for kind in (OutboundStream, InboundChannel):
         monkeypatch.setattr(kind, "look", counted(kind.look, looks))
@@ -69,10 +72,16 @@ def test_an_idle_sender_and_receiver_write_nothing_and_run_no_jobs(
     )
 
     def recorded(table: str) -> bool:
-        """Whether the sender's record, which it writes every few seconds, has all epochs."""
+        """Whether the records of both ends, which are written every few seconds, have all
+        epochs."""
         log, newest = wan.log(table), wan.numbers(table)[-1]
-        record = sender_record(log.channel, log.stream)
-        return record is not None and record.epoch == record.epochs == newest
+        sent = sender_record(log.channel, log.stream)
+        applied = receiver_record(log.channel, log.stream, SEATTLE)
+        return (
+            sent is not None
+            and applied is not None
+            and sent.epoch == sent.epochs == applied.epochs == newest
+        )
 
     def settled() -> bool:
         return all(
@@ -85,7 +94,8 @@ def test_an_idle_sender_and_receiver_write_nothing_and_run_no_jobs(
 
     def state() -> tuple[Any, ...]:
         state = files(wan.folder / NEWARK / "_wan")
-        return versions(wan), contents(wan.channel()), state, jobs()
+        kept = {path: found for path, found in state.items() if "/_wan/alive/" not in path}
+        return versions(wan), contents(wan.channel()), kept, jobs()
 
     def wait_for_polls() -> None:
         before = Counter(looks)
