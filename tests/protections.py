@@ -909,6 +909,16 @@ GUARDS = {
     - constraints.joins
     + False
     """,
+    "integration/test_idle.py": """
+    [idle, either glance]
+    test_an_idle_sender_and_receiver_write_nothing_and_run_no_jobs
+    OutboundStream._look
+    - hold is None and self._shows(self.publisher.is_quiet, spark)
+    + False
+    Publisher._next
+    - was_settled and self._has_seen_all() and quiet.lasts()
+    + False
+    """,
     "integration/test_kafka.py": """
     [brokers away]
     test_f12_brokers_that_are_away_for_long_are_waited_for
@@ -2554,7 +2564,6 @@ GUARDS = {
 
     [standby, one job for a term]
     test_of_two_jobs_that_take_the_same_term_one_gets_it
-    unit/runtime/test_standby.py::test_of_two_standbys_that_begin_at_once_one_runs
     Life.claim
     - if not self.objects.create(self.name, term, self._sign().encode()): ...
     + self.objects.replace(self.name, term, self._sign().encode())

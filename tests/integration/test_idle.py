@@ -55,13 +55,13 @@ def test_an_idle_sender_and_receiver_write_nothing_and_run_no_jobs(
     spark: Any, wan: Sites, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No Delta commits, no channel writes and no Spark jobs at either end, over several polls; also
-    after a commit at the source that changes no rows. A change then wakes them at once.
+    after a commit at the source that changes no rows. A change then wakes them at once. Signs of
+    life do not count: they are written whether a job has work or not.
 
-    Fails when `OutboundStream.look` begins a round without a glance: it runs jobs to read the
-    history.
+    Fails when `OutboundStream` begins a round without a glance, and `Publisher` plans in it though
+    nothing is new. Either glance alone runs no jobs.
     """
     wan.change(10)
-    # Signs of life are written whether a job has work or not.
     monkeypatch.setattr(heart, "EVERY", 24 * 3600 * 1000)
     looks: Counter[str] = Counter()
     for kind in (OutboundStream, InboundChannel):

@@ -123,6 +123,7 @@ def known(wan: Sites) -> tuple[int, int | None]:
 def requests(wan: Sites) -> list[str]:
     """The copies of orders that are asked for, and not there yet."""
     copies = f"{ORDERS}~copy~{SEATTLE}"
-    channel = open_channel(wan.topology.sender("east").channel)
+    sender = wan.topology.sender("east")
+    channel = open_channel(sender.channel, sender.storage)
     ack = StreamLog(channel, copies).ack(SEATTLE)
     return [ack.wanted.request] if ack is not None and ack.wanted is not None else []

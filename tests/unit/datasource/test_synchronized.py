@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -104,8 +105,8 @@ def test_it_waits_until_then_and_no_longer_than_it_may(monkeypatch: pytest.Monke
         if now[0] == 5.0:
             ack(log(topology), "seattle", 1)
 
-    monkeypatch.setattr(module.time, "sleep", sleep)
-    monkeypatch.setattr(module.time, "monotonic", lambda: now[0])
+    clock = SimpleNamespace(sleep=sleep, monotonic=lambda: now[0])
+    monkeypatch.setattr(module, "time", clock)  # not that of other threads
     with pytest.raises(LockoutError, match=r"yet\. It was not synchronized within 4 s"):
         read(topology, wait=True, timeout=4)
     assert read(topology, wait=True, timeout=4) == "rows of /seattle/orders"

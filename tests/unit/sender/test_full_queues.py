@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+import time
 import uuid
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -192,7 +194,8 @@ def acked_while_it_waits(
             for site in newest.addressees:
                 ack(log, site, newest.epoch, newest.log_id)
 
-    monkeypatch.setattr(sink_module.time, "sleep", sleep)
+    clock = SimpleNamespace(sleep=sleep, monotonic=time.monotonic)
+    monkeypatch.setattr(sink_module, "time", clock)  # not that of other threads
     return records
 
 

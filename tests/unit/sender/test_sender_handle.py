@@ -358,6 +358,8 @@ def test_after_a_start_tables_with_changes_go_before_those_without() -> None:
         run(stream.publisher.round())
         stream.publisher = replace(stream.publisher, _published=None)
     here.tables["c"].add()
+    seem = [each.publisher.seems_published() for each in here.streams if each.publisher]
+    assert seem == [True, True, False]
 
     def compare(name: str) -> None:
         seen.append(name)
