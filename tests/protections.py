@@ -2564,9 +2564,10 @@ GUARDS = {
 
     [standby, one job for a term]
     test_of_two_jobs_that_take_the_same_term_one_gets_it
+    unit/runtime/test_standby.py::test_of_two_standbys_that_begin_at_once_one_runs
     Life.claim
     - if not self.objects.create(self.name, term, self._sign().encode()): ...
-    + self.objects.replace(self.name, term, self._sign().encode())
+    + self.objects.create(self.name, term, self._sign().encode())
 
     [standby, overtaken]
     test_a_job_that_was_overtaken_notices_it
